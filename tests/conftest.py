@@ -36,3 +36,15 @@ def task(tmp_path):
         return tasks.run(name, timeout or patience(), **given | settings)
 
     return run
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """An SSH server on this machine, whose keys no agent and no file of the user's home holds."""
+    from tests.support.ssh_server import SshServer
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    server = SshServer(tmp_path)
+    yield server
+    server.stop()

@@ -13,12 +13,19 @@ short_description: the outcome of every node as JSON
 description:
   - Prints what the default output prints, without its recap.
   - Writes one object a node into the file that PROVISION_SUMMARY names; what `debug` tells without a change is a note.
+  - Writes meanwhile which task runs on which nodes into that file's name with ".now".
 extends_documentation_fragment:
   - default_callback
   - result_format_callback
 """
 
 LINES = 5
+
+
+def _change(result):
+    """The name of a task that changed something, or in a dry run the sentence that says what it would change."""
+    message = result.result.get("msg")
+    return message if result.task.action.endswith("debug") and isinstance(message, str) else result.task.get_name()
 
 
 class CallbackModule(Default):
@@ -28,14 +35,19 @@ class CallbackModule(Default):
 
     def __init__(self):
         super().__init__()
-        self._started, self._seconds, self._failures, self._notes = {}, {}, {}, {}
+        self._started, self._seconds, self._failures, self._notes, self._changes = {}, {}, {}, {}, {}
+        self._task = ""
 
     def v2_runner_on_start(self, host, task):
         super().v2_runner_on_start(host, task)
         self._started[host.name] = time.monotonic()
+        self._task = task.get_name()
+        self._say_now()
 
     def v2_runner_on_ok(self, result):
         self._ended(result)
+        if result.result.get("changed"):
+            self._changes.setdefault(result.host.name, []).append(_change(result))
         if result.task.action.endswith("debug") and not result.result.get("changed"):
             messages = result.result.get("msg", [])
             self._notes.setdefault(result.host.name, []).extend([messages] if isinstance(messages, str) else messages)
@@ -67,6 +79,7 @@ class CallbackModule(Default):
                 "failed": failed,
                 "seconds": round(self._seconds.get(name, 0), 1),
                 "notes": self._notes.get(name, []),
+                "changes": self._changes.get(name, []),
                 "failure": self._failures.get(name) if failed else None,
             }
         target = os.environ.get("PROVISION_SUMMARY")
@@ -79,6 +92,14 @@ class CallbackModule(Default):
         begun = self._started.pop(name, None)
         if begun is not None:
             self._seconds[name] = self._seconds.get(name, 0) + time.monotonic() - begun
+        self._say_now()
+
+    def _say_now(self):
+        """Write down which task runs, and on which nodes, for whoever shows how far it is."""
+        target = os.environ.get("PROVISION_SUMMARY")
+        if target:
+            with open(f"{target}.now", "w", encoding="utf-8") as file:
+                json.dump([self._task, sorted(self._started)], file)
 
     def _keep(self, result):
         failed = next((item for item in result.result.get("results", []) if item.get("failed")), result.result)

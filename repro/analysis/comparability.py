@@ -63,6 +63,9 @@ UNKNOWN_RELEASE = N_(
 START = N_("the start event in every rank's metrics")
 GPU_SOURCE = N_("the start events, or nvidia-smi on the hosts of the ranks")
 ASKED = N_("the inventory asks for {expected}, and NCCL's log says {measured}: the environment is not as described")
+WITHOUT_VERBS = N_(
+    "{expected} is needed, and NCCL used {measured} because it could not open libibverbs.so where the ranks ran"
+)
 NCCL_LOG = N_("a log written with NCCL_DEBUG=INFO")
 OLD_ONEFLOW = N_("published with {expected}, which can no longer be installed; here {measured}")
 OTHER_DRIVER = N_("published {expected}, here {measured}: newer drivers run the same CUDA 10.2 libraries")
@@ -246,6 +249,10 @@ def _transport(case: Case, cluster: dict, info: ProcessInfo) -> Iterable[Reason 
     not as described.
     """
     if case.layout.world_size == 1:
+        return
+    if info.lacks_verbs and "NET/Socket" in info.transports:
+        asked = f"InfiniBand ({cluster['hca']})" if cluster.get("hca") else "NET/IB"
+        yield Reason("transport", "differs", WITHOUT_VERBS, asked, "NET/Socket")
         return
     if cluster.get("hca") and "NET/Socket" in info.transports:
         yield Reason("transport", "differs", ASKED, f"InfiniBand ({cluster['hca']})", "NET/Socket")

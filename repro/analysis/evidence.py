@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from zipfile import BadZipFile
 
-from repro.analysis.measurement import LOG, METRICS, RankZero, measure, read_log
+from repro.analysis.measurement import LOG, RankZero, measure, read_log
 from repro.analysis.nccl_transport import transport_of
 from repro.planning.plan import Plan, Unit
 from repro.published.logs import Log, LogError
-from repro.runs.files import RecordError, RunPath, digest, events, read_json
+from repro.runs.files import RecordError, RunPath, digest, read_json
 from repro.runs.manifest import alterations
+from repro.runs.metrics import METRICS, read_metrics
 from repro.runs.record import ATTEMPT, ATTEMPTS, Run, in_terms_of_today
 
 EQUAL = 1e-9
@@ -152,7 +153,10 @@ def _of_attempt(unit: Unit, attempt: dict, files: RunPath) -> Iterator[Differenc
 
 def _of_figures(unit: Unit, attempt: dict, folder: RunPath) -> Iterator[Difference]:
     where, log = attempt["folder"], read_log(folder)
-    of_rank_0 = events(folder / METRICS.format(0))
+    metrics = [read_metrics(folder / METRICS.format(rank)) for rank in range(unit.world_size)]
+    for line in (line for each in metrics for line in each.damaged):
+        yield Difference(where, f"line {line.line} of {line.file}", ((ATTEMPTS, "an event"), ("its folder", line.text)))
+    of_rank_0 = metrics[0].events
     rank_zero = RankZero(attempt["started"])
     for event in of_rank_0:
         rank_zero.see(event)
@@ -168,7 +172,7 @@ def _of_figures(unit: Unit, attempt: dict, folder: RunPath) -> Iterator[Differen
     yield from _of_configuration(unit, where, folder, log, of_rank_0)
     yield from _log_and_metrics(unit, where, log, of_rank_0)
     for rank in range(1, unit.world_size):
-        yield from _of_rank(where, of_rank_0, events(folder / METRICS.format(rank)), rank)
+        yield from _of_rank(where, of_rank_0, metrics[rank].events, rank)
 
 
 def _of_configuration(unit: Unit, where: str, folder: RunPath, log: Log, of_rank_0: list[dict]) -> Iterator[Difference]:

@@ -25,7 +25,8 @@ import pandas as pd
 from repro.analysis import steady
 from repro.planning.plan import Plan, Unit
 from repro.runs.failures import Failure
-from repro.runs.files import RunPath, events, reading
+from repro.runs.files import RunPath, reading
+from repro.runs.metrics import METRICS, events
 from repro.runs.record import RecordError, Run
 from repro.utils.errors import FAILED, ReproError
 from repro.utils.writing import replacing
@@ -149,7 +150,7 @@ def iterations(*sources: str | Path | Run) -> pd.DataFrame:
     frames = []
     for run in _runs(sources):
         for attempt in records(attempt_frame(run.attempts())):
-            metrics = _metrics(run.files / attempt["folder"] / "metrics-rank0.jsonl")
+            metrics = _metrics(run.files / attempt["folder"] / METRICS.format(0))
             known = {name: attempt[name] for name in ("unit", "repeat", "attempt", "status")}
             frames.append(metrics.assign(run=run.id, **known))
     return _joined(frames, ITERATION_COLUMNS)

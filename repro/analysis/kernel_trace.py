@@ -12,7 +12,8 @@ from typing import NamedTuple
 from repro.analysis.kernel_classes import class_of
 from repro.planning.profiling import INTERVAL
 from repro.runs.failures import Failure
-from repro.runs.files import RunPath, events, lines, read_json
+from repro.runs.files import RunPath, lines, read_json
+from repro.runs.metrics import events
 from repro.runs.record import write_json, write_text
 from repro.utils.errors import FAILED, ReproError
 from repro.utils.i18n import N_

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from repro.planning.loss_curves import CONTROL, ERROR, LAYOUT
 from repro.planning.plan import Plan, Unit
 from repro.runs.failures import Failure
-from repro.runs.files import RunPath, events
+from repro.runs.files import RunPath
+from repro.runs.metrics import METRICS, events
 from repro.utils.i18n import N_
 
 WINDOW = 10
@@ -113,7 +114,7 @@ def compare(plan: Plan, attempts: list[dict], files: RunPath) -> Curves:
 
 def read_losses(attempt: RunPath, name: str = "loss") -> tuple[float, ...]:
     """Loss, or another value of the metrics, at each iteration of an attempt from the first on, up to a gap."""
-    found = [event for event in events(attempt / "metrics-rank0.jsonl") if name in event]
+    found = [event for event in events(attempt / METRICS.format(0)) if name in event]
     values = {event["iteration"]: event[name] for event in found}
     gap = next(number for number in range(1, len(values) + 2) if number not in values)
     return tuple(values[iteration] for iteration in range(1, gap))

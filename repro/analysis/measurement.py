@@ -17,7 +17,6 @@ from repro.runs.files import RunPath, opened
 from repro.runs.record import LAST_LOSSES
 
 LOG = "logs/local_rank_0/stdout"
-METRICS = "metrics-rank{}.jsonl"
 LOSSES_KEPT = max(2 * LAST_LOSSES, PARITY_ITERATIONS)
 
 

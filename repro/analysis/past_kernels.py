@@ -10,7 +10,7 @@ from pathlib import Path
 from repro.analysis.kernel_classes import short_name
 from repro.analysis.kernel_trace import Trace, TraceError, read_trace
 from repro.perfmodel.past_kernels import Measured, Timed
-from repro.runs.files import events
+from repro.runs.metrics import events
 from repro.utils.errors import FAILED, ReproError
 from repro.utils.i18n import N_
 

@@ -1,11 +1,11 @@
 """The processes of a run, read back from its files: hosts, versions, devices, and NCCL's transports."""
 
-import json
 from dataclasses import dataclass
 
-from repro.analysis.nccl_transport import ways_in
+from repro.analysis.nccl_transport import lacks_verbs, ways_in
 from repro.planning.plan import Plan
 from repro.runs.files import RunPath, names, opened
+from repro.runs.metrics import METRICS, parse
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class ProcessInfo:
 
     `versions` maps a name to all values that ranks reported; `nodes` and `ranks` are the numbers of hosts and ranks in
     an attempt's start events. A set is empty if nothing was recorded; several values mean that ranks or attempts
-    differed.
+    differed. `lacks_verbs` is whether NCCL could not open the library that it reaches InfiniBand with.
     """
 
     attempts: int
@@ -26,6 +26,7 @@ class ProcessInfo:
     gpu_memories_mib: frozenset[str]
     versions: dict[str, frozenset[str]]
     transports: frozenset[str]
+    lacks_verbs: bool = False
 
     def version(self, name: str) -> frozenset[str]:
         """Every value that was reported of a version; empty if no rank reported it."""
@@ -36,7 +37,7 @@ def process_info(files: RunPath, attempts: list[dict], world_size: int) -> Proce
     """Read the start events and the NCCL lines of a unit's successful attempts, all of them on `world_size` ranks."""
     folders = [files / attempt["folder"] for attempt in attempts if attempt["status"] == "ok"]
     by_attempt = [
-        [start for rank in range(world_size) if (start := start_event(folder / f"metrics-rank{rank}.jsonl"))]
+        [start for rank in range(world_size) if (start := start_event(folder / METRICS.format(rank)))]
         for folder in folders
     ]
     starts = [start for each in by_attempt for start in each]
@@ -53,6 +54,7 @@ def process_info(files: RunPath, attempts: list[dict], world_size: int) -> Proce
         gpu_memories_mib=_values(starts, "gpu_memory_mib"),
         versions={name: _values(versions, name) for name in sorted(names)},
         transports=frozenset(transport for folder in folders for transport in transports(folder)),
+        lacks_verbs=any(lacks_verbs(_logs(folder)) for folder in folders),
     )
 
 
@@ -66,7 +68,7 @@ def program_starts(files: RunPath, plan: Plan, attempts: list[dict]) -> dict[str
     for attempt in attempts:
         unit = units.get(attempt["unit"])
         if unit and attempt["status"] == "ok":
-            metrics = files / attempt["folder"] / "metrics-rank0.jsonl"
+            metrics = files / attempt["folder"] / METRICS.format(0)
             if unit.label not in found and (start := start_event(metrics)):
                 found[unit.label] = start
     return found
@@ -95,16 +97,20 @@ def start_event(metrics: RunPath) -> dict | None:
     """The start event of a rank's metrics, None if there is none."""
     try:
         with opened(metrics) as file:
-            event = json.loads(file.readline())
-    except (OSError, ValueError):
+            first = parse(file.readline(), metrics.name).events
+    except OSError:
         return None
-    return event if isinstance(event, dict) and event.get("event") == "start" else None
+    return first[0] if first and first[0]["event"] == "start" else None
 
 
 def transports(attempt: RunPath) -> set[str]:
     """The transports of NCCL's channels ("P2P", "SHM", "NET/IB", "NET/Socket"), from any log of an attempt."""
+    return ways_in(_logs(attempt))
+
+
+def _logs(attempt: RunPath) -> list[RunPath]:
     logs = [attempt / name for name in names(attempt) if not name.rpartition("/")[2].startswith("metrics-rank")]
-    return ways_in(log for log in logs if log.is_file())
+    return [log for log in logs if log.is_file()]
 
 
 def _values(tables: list[dict], name: str) -> frozenset[str]:

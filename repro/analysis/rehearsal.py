@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from repro.analysis.measurement import METRICS
 from repro.analysis.results import Parity, parities
 from repro.planning.plan import Plan, Unit
 from repro.planning.rehearsal import is_reference
 from repro.runs.failures import Failure
-from repro.runs.files import RunPath, events
+from repro.runs.files import RunPath
+from repro.runs.metrics import METRICS, events
 from repro.utils.i18n import N_
 
 

@@ -8,8 +8,8 @@ computed from rank 0's metrics on every read, so runs recorded before this was i
 
 from itertools import pairwise
 
-from repro.analysis.measurement import METRICS
-from repro.runs.files import RunPath, events
+from repro.runs.files import RunPath
+from repro.runs.metrics import METRICS, events
 from repro.runs.record import Run
 from repro.utils.stats import median
 
@@ -44,5 +44,5 @@ def windows(metrics: RunPath) -> dict[str, float]:
         "steady_samples_per_s": median([row["throughput"] for row in later]),
         "second_window_s": excess_ms * (second["iteration"] - first["iteration"]) / 1000,
     }
-    ended = [event["time"] for event in seen if event["event"] == "end"]
+    ended = [event["time"] for event in seen if event["event"] == "end" and "time" in event]
     return {**found, "after_last_row_s": ended[-1] - rows[-1]["time"]} if ended else found

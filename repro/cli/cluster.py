@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -209,13 +211,31 @@ def provision(
         lacking = _show_without_root(chosen, without_root)
         if managed := [name for name in chosen_names(chosen, limit or "") if name not in without_root]:
             named = ",".join(managed) if without_root else limit or ""
-            done = set_up(chosen, check=check, limit=named, tags=tags or "", bundle=bundle)
+            with _alone(chosen, managed, "provision", check):
+                done = set_up(chosen, check=check, limit=named, tags=tags or "", bundle=bundle)
     if managed:
         _show_outcome(done, "provisioning", check)
     if lacking:
         raise Exit(f"{lacking} things that a run needs are missing; the lines above say how to get each", FAILED)
     if not check:
         _fingerprint(chosen, runs, check=False)
+
+
+@contextmanager
+def _alone(cluster: Cluster, names: list[str], task: str, check: bool) -> Iterator[None]:
+    """Hold nodes while they are changed: a run on them would lose its engine, and one that begins is told of this."""
+    from repro.cluster.inventory import ClusterError
+    from repro.launch.ssh.holding import held
+
+    if check:
+        yield
+        return
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(held(cluster, names, f"make {task} CLUSTER={cluster.setting}"))
+        except ClusterError as error:
+            raise Exit(str(error), FAILED) from None
+        yield
 
 
 def _show_without_root(cluster: Cluster, reasons: dict[str, str]) -> int:
@@ -241,10 +261,14 @@ def deprovision(
 
     Exit status: 0 done; 1 it failed on a node, named in the last line; 2 wrong input.
     """
+    from repro.cluster.provision import chosen_names
     from repro.cluster.provision import deprovision as take_back
 
     chosen = _cluster(cluster)
-    with exit_statuses(BAD_INPUT):
+    with (
+        exit_statuses(BAD_INPUT),
+        _alone(chosen, chosen_names(chosen, limit or ""), "deprovision", check),
+    ):
         done = take_back(chosen, check=check, limit=limit or "")
     _show_outcome(done, "deprovisioning", check)
 
@@ -302,6 +326,8 @@ def _show_outcome(done: Provisioned, what: str, check: bool) -> None:
     what = f"dry run of {what}" if check else what
     for outcome in done.outcomes:
         print(outcome.line(), *(f"    {note}" for note in outcome.notes), sep="\n")
+        for change in dict.fromkeys(outcome.changes) if check else ():
+            print(f"    would change: {change}")
     if not done.succeeded:
         failed = [outcome.node for outcome in done.outcomes if outcome.failed]
         raise Exit(
@@ -309,5 +335,7 @@ def _show_outcome(done: Provisioned, what: str, check: bool) -> None:
             "done, so fix the cause and run the same command again",
             FAILED,
         )
-    changed = "; nothing was changed" if check else ""
-    print(f"{what}: {len(done.outcomes)} nodes in {done.seconds:.1f} s{changed}")
+    print(f"{what}: {len(done.outcomes)} nodes in {done.seconds:.1f} s{'; nothing was changed' if check else ''}")
+    if check:
+        apart = [outcome.node for outcome in done.outcomes if outcome.changes]
+        print(f"not up to date: {', '.join(apart)}; what would change is above" if apart else "up to date")

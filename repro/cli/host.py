@@ -131,12 +131,19 @@ def host_reports(invocation: Invocation, host: str | None = None, check: bool = 
     """
     from repro.report.host import page
     from repro.report.host.results import hosts, load
+    from repro.utils.progress import Steps
 
     every = {name: load(name) for name in dict.fromkeys([*hosts(), *([host] if host else [])])}
-    chosen = [every[host]] if host else every.values()
+    chosen = [every[host]] if host else [*every.values()]
+    steps = Steps(len(chosen), "hosts")
     if check:
-        if stale := [path for each in chosen for path in page.differing(each)]:
+        stale = []
+        for each in chosen:
+            stale += page.differing(each)
+            steps.done(each.name)
+        if stale:
             raise Exit("not as the kept runs give them: " + ", ".join(map(str, stale)), FAILED)
+        print("up to date")
         return
     for each in chosen:
         print(*page.render(each), sep="\n")

@@ -63,6 +63,8 @@ def _audit_logs(folder: Path, check: bool, format: Format) -> None:
         print("\n".join(found.lines()))
     if check and not found.agrees:
         raise Exit("not every figure is the published one", FAILED)
+    if check and format != "json":
+        print("up to date")
 
 
 def _audit_data(data: str | None, check: bool, format: Format) -> None:
@@ -79,6 +81,8 @@ def _audit_data(data: str | None, check: bool, format: Format) -> None:
             raise Exit("\n".join(unregistered), FAILED)
         if apart := differences(result, kept):
             raise Exit("\n".join((f"not as in {kept.relative_to(FOLDER.parent.parent)}:", *apart)), FAILED)
+        if format != "json":
+            print("up to date")
     elif not data:
         kept.write_text(as_json(result), encoding="utf-8")
         print(kept, file=sys.stderr if format == "json" else sys.stdout)
@@ -96,6 +100,8 @@ def published(invocation: Invocation, check: bool = False) -> None:
         print("\n".join(map(str, render())))
     elif stale := differing():
         raise Exit("not as the data gives them: " + ", ".join(path.name for path in stale), FAILED)
+    else:
+        print("up to date")
 
 
 @task(log="a log file")

@@ -23,6 +23,7 @@ def site(invocation: Invocation, check: bool = False, pdf: bool = False, base_ur
     if check:
         if stale := build.differing(base_url=address):
             raise Exit("not as the data gives them: " + ", ".join(map(str, stale)), FAILED)
+        print("up to date")
         return
     printer = print_pages.chromium() if pdf else None
     for path in build.write(address):

@@ -8,7 +8,14 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from repro.cluster.inventory import ClusterError, Variables, ask_ansible, inventory_folder, setting_of
+from repro.cluster.inventory import (
+    ClusterError,
+    Variables,
+    ask_ansible,
+    inventory_folder,
+    refuse_ignored,
+    setting_of,
+)
 from repro.cluster.rank_environment import wrong_environment
 from repro.images.runtime import IMAGE, RUNTIMES, Runtime
 from repro.images.stack import IMAGE_STACKS
@@ -152,7 +159,7 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
     """The cluster that an inventory describes; ClusterError names the file, the variable and what to do."""
     folder = inventory_folder(name_or_path)
     inventory = ask_ansible(folder / "hosts.yml")
-    hosts = _hosts(inventory, "nodes")
+    hosts = _hosts(inventory, "nodes", folder / "hosts.yml")
     if not hosts:
         raise ClusterError(f"{folder / 'hosts.yml'}: no host in the group `nodes`; put the cluster's machines there")
     read = Variables(folder / VARIABLES, hosts, {f"cluster_{name}" for name in _names()})
@@ -187,10 +194,10 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
         python=read.text("ansible_python_interpreter", r"/\S+", Cluster.python),
         slurm=_slurm(read),
         baseline=_baseline(read, runtime),
-        login=next(iter(_nodes(folder / "hosts.yml", _hosts(inventory, "login"), gpus)), None),
+        login=next(iter(_nodes(folder / "hosts.yml", _hosts(inventory, "login", folder / "hosts.yml"), gpus)), None),
         environment=_environment(read),
         prologue=_prologue(read),
-        jump=_nodes(folder / "hosts.yml", _hosts(inventory, "jump"), gpus),
+        jump=_nodes(folder / "hosts.yml", _hosts(inventory, "jump", folder / "hosts.yml"), gpus),
         compiled_for=_compiled_for(read),
     )
 
@@ -338,7 +345,12 @@ def _whole(value: object, least: int, most: float = float("inf")) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
-def _hosts(inventory: dict, group: str) -> dict[str, dict]:
+def _hosts(inventory: dict, group: str, file: Path) -> dict[str, dict]:
+    if children := inventory.get(group, {}).get("children"):
+        raise ClusterError(
+            f"{file}: the group `{group}` has children ({', '.join(children)}), in which hosts have no order; list its hosts "
+            f"under `{group}: hosts:`, the one of rank 0 first"
+        )
     variables = inventory["_meta"]["hostvars"]
     return {name: variables.get(name, {}) for name in inventory.get(group, {}).get("hosts", [])}
 
@@ -351,6 +363,7 @@ def _nodes(file: Path, hosts: dict[str, dict], gpus: int) -> tuple[Node, ...]:
                 raise ClusterError(
                     f"{file}: {secret} of {name}: no password belongs here; use SSH keys and sudo without a password"
                 )
+        refuse_ignored(file, name, variables)
         address, user = variables.get("ansible_host", name), variables.get("ansible_user", getpass.getuser())
         port = variables.get("ansible_port", 22)
         for variable, value in (("ansible_host", address), ("ansible_user", user)):

@@ -87,7 +87,7 @@ def scan_behind(before: Connection, host: tuple[str, str, int]) -> list[HostKey]
 def _scan_one(host: tuple[str, str, int]) -> list[HostKey]:
     name, address, port = host
     argv = ["ssh-keyscan", "-T", str(TIMEOUT_S), "-p", str(port), "-t", TYPES, "--", address]
-    done = subprocess.run(argv, capture_output=True, text=True)
+    done = subprocess.run(argv, capture_output=True, text=True, errors="replace")
     return [HostKey(name, line) for line in sorted(done.stdout.splitlines()) if line and not line.startswith("#")]
 
 

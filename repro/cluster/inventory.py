@@ -16,6 +16,26 @@ from repro.utils.paths import ROOT
 SHIPPED = {"single-node", "v100x32"}
 """The inventories that come with the project, as examples."""
 INVENTORIES = ROOT / "ansible" / "inventories"
+INTO_YAML = "write it again as YAML: ansible-inventory --inventory {name} --list --yaml > hosts.yml"
+OTHER_FORMS = {"hosts.yaml": "rename it", "hosts": INTO_YAML, "hosts.ini": INTO_YAML, "inventory.ini": INTO_YAML}
+"""Names that Ansible's users give the file of hosts, and how each becomes hosts.yml."""
+BY_CONFIGURATION = (
+    "runs do not see it; put what it does into ~/.ssh/config of the user here, or jump hosts into a group `jump`"
+)
+IGNORED = {
+    **dict.fromkeys(("ansible_ssh_common_args", "ansible_ssh_extra_args", "ansible_ssh_args"), BY_CONFIGURATION),
+    **dict.fromkeys(("ansible_ssh_executable", "ansible_paramiko_proxy_command"), BY_CONFIGURATION),
+    "ansible_connection": "nodes are reached over SSH alone; leave it out",
+    "ansible_become_user": "provisioning becomes root, and runs do without; leave it out",
+    "ansible_become_method": "provisioning uses sudo without a password; leave it out",
+    "ansible_ssh_host": "it is called ansible_host",
+    "ansible_ssh_port": "it is called ansible_port",
+    "ansible_ssh_user": "it is called ansible_user",
+    "ansible_private_key_file": "it is called ansible_ssh_private_key_file",
+}
+"""Settings of connections that Ansible would heed and a run would not, and the form that works for both."""
+SAME = {"ansible_connection": ("ssh", "smart"), "ansible_become_user": ("root",), "ansible_become_method": ("sudo",)}
+"""Values with which they change nothing."""
 REQUIRED = object()
 MOST_BYTES, MOST_VALUES = 2**20, 100_000
 
@@ -33,6 +53,9 @@ def inventory_folder(name_or_path: str | Path) -> Path:
     """The folder of an inventory, by its name as `folder_of` has it or its path; ClusterError if there is none."""
     folder = folder_of(str(name_or_path))
     if not (folder / "hosts.yml").is_file():
+        for name, way in OTHER_FORMS.items():
+            if (folder / name).is_file():
+                raise ClusterError(f"{folder / name}: an inventory's hosts are in hosts.yml; {way.format(name=name)}")
         near = difflib.get_close_matches(str(name_or_path), inventory_names(), 1)
         raise ClusterError(
             f"CLUSTER={name_or_path}: no inventory {folder / 'hosts.yml'}{f'; the nearest is {near[0]}' if near else ''} "
@@ -111,11 +134,22 @@ def ask_ansible(hosts: Path) -> dict:
         "ANSIBLE_DUPLICATE_YAML_DICT_KEY": "error",  # or the last of two nodes of one name would be the only one
         "ANSIBLE_NOCOLOR": "1",
     }
-    done = subprocess.run([tool, "-i", hosts, "--list"], capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        [tool, "-i", hosts, "--list"], capture_output=True, text=True, errors="replace", env=environment
+    )
+    if done.returncode and re.search(r"(?m)^\[[\w:-]+\]", hosts.read_text(encoding="utf-8", errors="replace")):
+        raise ClusterError(f"{hosts}: this is an inventory in INI form; {INTO_YAML.format(name='OLD')}")
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if line.strip()]
         raise ClusterError(f"{hosts}: Ansible cannot read this inventory:\n" + "\n".join(errors[:8]))
     return json.loads(done.stdout)
+
+
+def refuse_ignored(file: Path, name: str, variables: dict) -> None:
+    """ClusterError if a host has a setting of its connection that a run would ignore."""
+    for variable, why in IGNORED.items():
+        if variable in variables and variables[variable] not in SAME.get(variable, ()):
+            raise ClusterError(f"{file}: {variable} of {name} is {variables[variable]!r}: {why}")
 
 
 class Variables:

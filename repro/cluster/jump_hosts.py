@@ -29,13 +29,16 @@ _parsing = threading.Lock()
 
 
 class Refused(ReproError):
-    """A host on the way that could not be logged in to, and why; `reached` is whether it took the connection."""
+    """A host on the way that could not be logged in to, and why.
+
+    `reached` is whether it took the connection, and `left` whether that ended in the middle of the login.
+    """
 
     status = FAILED
 
-    def __init__(self, host: Node, error: Exception, reached: bool) -> None:
+    def __init__(self, host: Node, error: Exception, reached: bool, left: bool = False) -> None:
         super().__init__(f"{host.name}: {error}")
-        self.host, self.error, self.reached = host, error, reached
+        self.host, self.error, self.reached, self.left = host, error, reached, left
 
 
 def jump_hosts(cluster: Cluster, node: Node) -> tuple[Node, ...]:
@@ -166,6 +169,7 @@ def _open(cluster: Cluster, host: Node, before: Connection | None) -> Connection
     except Exception as error:
         transport = connection.client.get_transport()
         reached = transport is not None and transport.is_active()
+        left = transport is not None and transport.initial_kex_done and not reached
         connection.client.close()
-        raise Refused(host, error, reached) from error
+        raise Refused(host, error, reached, left) from error
     return connection

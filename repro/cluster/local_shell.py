@@ -9,11 +9,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from repro.cluster.ssh import RemoteError, Result, checked, shown
+from repro.cluster.ssh import NOT_FOUND, RemoteError, Result, checked, shown
 
 NAME = "this machine"
-NOT_FOUND = 127
-"""The exit status of a command that is not installed, as a shell gives it."""
 
 
 class LocalShell:
@@ -39,7 +37,9 @@ class LocalShell:
         if shutil.which(command[0]) is None:
             return checked(NAME, argv, Result("", f"{command[0]}: command not found", NOT_FOUND), check)
         try:
-            done = subprocess.run(command, input=stdin or "", capture_output=True, text=True, timeout=timeout)
+            done = subprocess.run(
+                command, input=stdin or "", capture_output=True, text=True, errors="replace", timeout=timeout
+            )
         except subprocess.TimeoutExpired as error:
             raise RemoteError(NAME, f"`{shown(argv)}` took longer than {timeout:.0f} s") from error
         except OSError as error:

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import yaml
@@ -21,6 +22,7 @@ from repro.cluster.jump_hosts import ssh_options
 from repro.cluster.ssh import Remote, on_all
 from repro.utils.errors import ReproError
 from repro.utils.paths import ROOT
+from repro.utils.progress import said_meanwhile, to_stderr
 
 ANSIBLE = ROOT / "ansible"
 ROLES = (
@@ -47,10 +49,17 @@ MANAGEABLE = """
 . /etc/os-release
 echo "${ID:-unknown}"
 echo "${VERSION_ID:-unknown}"
-[ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null || echo "it has no sudo without a password"
+if [ "$(id -u)" != 0 ] && ! said=$(LC_ALL=C sudo -n true 2>&1); then
+    case $said in
+        *"must have a tty"*) echo "its sudo wants a terminal (requiretty in /etc/sudoers)" ;;
+        *) echo "it has no sudo without a password" ;;
+    esac
+fi
 command -v apt-get >/dev/null || echo "it has no apt-get"
 """
 ASKING_S = 60.0
+SHOWN = 6
+"""How many nodes are named that a task still runs on."""
 
 
 class ProvisionError(ReproError):
@@ -59,7 +68,7 @@ class ProvisionError(ReproError):
 
 @dataclass(frozen=True)
 class Outcome:
-    """One node: its tasks by their results, the time, the task and message of a failure, and notes."""
+    """One node: its tasks by their results, the time, the task and message of a failure, notes, and what was changed."""
 
     node: str
     ok: int
@@ -69,6 +78,7 @@ class Outcome:
     task: str = ""
     message: str = ""
     notes: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
 
     def line(self) -> str:
         """The outcome as a line of text."""
@@ -175,20 +185,32 @@ def _play(playbook: str, cluster: Cluster, check: bool, limit: str, tags: str, e
         given.write_text(json.dumps(variables(cluster) | extra))
         environment = _environment(cluster, summary)
         started = time.monotonic()
-        done = subprocess.run(
-            [*command, "--extra-vars", f"@{given}"],
-            cwd=ANSIBLE,
-            env=environment,
-            text=True,
-            capture_output=quiet,
-            stdin=subprocess.DEVNULL,
-        )
+        with said_meanwhile(partial(_now, summary), (lambda text: None) if quiet else to_stderr):
+            done = subprocess.run(
+                [*command, "--extra-vars", f"@{given}"],
+                cwd=ANSIBLE,
+                env=environment,
+                text=True,
+                errors="replace",
+                capture_output=quiet,
+                stdin=subprocess.DEVNULL,
+            )
         seconds = time.monotonic() - started
         if not summary.exists():
             errors = f":\n{done.stderr.strip()}" if quiet else "; its message is above"
             raise ProvisionError(f"Ansible did not start (status {done.returncode}){errors}")
         outcomes = _outcomes(json.loads(summary.read_text()))
     return Provisioned(outcomes, seconds, done.returncode)
+
+
+def _now(summary: Path) -> str:
+    """Which task runs, and on which nodes, as Ansible's callback writes it down."""
+    try:
+        task, nodes = json.loads(Path(f"{summary}.now").read_text())
+    except (OSError, ValueError):  # nothing yet, or half of it
+        return "Ansible starts"
+    shown = ", ".join(nodes[:SHOWN]) + (f" and {len(nodes) - SHOWN} more" if len(nodes) > SHOWN else "")
+    return f"{task}: {shown}" if nodes else task
 
 
 def _environment(cluster: Cluster, summary: Path) -> dict[str, str]:
@@ -211,7 +233,8 @@ def _outcomes(nodes: dict) -> tuple[Outcome, ...]:
     def outcome(name: str, summary: dict) -> Outcome:
         failure = summary["failure"] or {"task": "", "message": ""}
         counts = (summary["ok"], summary["changed"], summary["failed"], summary["seconds"])
-        return Outcome(name, *counts, failure["task"], _hint(failure["message"]), tuple(summary["notes"]))
+        said = tuple(summary["notes"]), tuple(summary["changes"])
+        return Outcome(name, *counts, failure["task"], _hint(failure["message"]), *said)
 
     return tuple(outcome(name, summary) for name, summary in nodes.items())
 
@@ -225,6 +248,8 @@ def _hint(message: str) -> str:
         "ansible_ssh_private_key_file in the inventory",
         "password is required": SUDO,
         "Missing sudo password": SUDO,
+        "must have a tty": "sudo there wants a terminal, which provisioning has not: take requiretty out of /etc/sudoers, or "
+        "write there `Defaults:USER !requiretty`",
     }
     return next((f"{message} ({hint})" for error, hint in hints.items() if error in message), message)
 

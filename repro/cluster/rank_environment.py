@@ -51,9 +51,9 @@ def wrong_environment(values: Mapping[str, object]) -> str:
 def after_prologue(lines: Sequence[str], argv: Sequence[str]) -> list[str]:
     """A command that runs after these lines of a login shell, such as `module load`; one that fails ends it.
 
-    What the lines print goes to the standard error.
+    What the lines and the login shell's own files print goes to the standard error.
     """
     if not lines:
         return list(argv)
-    script = "\n".join(["set -e", "{", *lines, "} >&2", 'exec "$0" "$@"'])
-    return ["bash", "-lc", script, *argv]
+    script = "\n".join(["set -e", *lines, 'exec "$0" "$@" >&3 3>&-'])
+    return ["sh", "-c", 'exec "$@" 3>&1 >&2', "sh", "bash", "-lc", script, *argv]

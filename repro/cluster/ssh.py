@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from repro.cluster.cluster import Cluster, Node
 from repro.cluster.jump_hosts import CONNECT_S, Refused, close, open_checked
+from repro.cluster.login_shell import MOST, START, Answer, first_line, why_not_begun
 from repro.utils.errors import FAILED, ReproError
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ AT_ONCE = 48
 """On how many nodes something is done at a time."""
 NO_STATUS, CUT_S = -1, 0.5
 """paramiko's exit status of a command that a signal ended, as SSH sends none then, or whose connection was cut."""
+NOT_FOUND = 127
+"""The exit status of a command that is not installed, as a shell gives it."""
 IDLE_S = 1.0
 """How long a connection's thread waits for the node before it looks after its own affairs; paramiko's is 0.1 s."""
 
@@ -95,7 +99,7 @@ class Remote:
         After `timeout` seconds the connection's channel is closed and RemoteError raised; the command may live on.
         """
         out, err = bytearray(), bytearray()
-        status = self._carry_out(argv, sudo, out.extend, err.extend, (stdin or "").encode(), timeout)
+        status = self._carry_out(argv, sudo, out.extend, err.extend, [(stdin or "").encode()], timeout)
         result = Result(out.decode("utf-8", "replace"), err.decode("utf-8", "replace"), status)
         return checked(self.node.name, argv, result, check)
 
@@ -112,20 +116,26 @@ class Remote:
         return status
 
     def open(self, argv: Sequence[str]) -> Channel:
-        """Start a command and return its paramiko channel, through which the caller writes its input; not waited for."""
+        """Start a command and return its paramiko channel, through which the caller writes its input; not waited for.
+
+        What comes through the channel is to be read with `login_shell.Answer`.
+        """
         try:
             channel = self._connection.transport.open_session(timeout=CONNECT_S)
-            channel.exec_command(shlex.join(argv))
+            channel.exec_command(START)
         except Exception as error:
-            raise RemoteError(self.node.name, f"`{shown(argv)}` cannot be started: {error}") from error
+            raise RemoteError(self.node.name, f"`{shown(argv)}` cannot be started: {_refusal(error)}") from error
+        with contextlib.suppress(OSError):  # of a login shell that has ended: it is seen as its output ends
+            channel.sendall(first_line(argv))
         return channel
 
     def put(self, local: Path, remote: str) -> None:
-        """Copy a file to the node."""
-        try:
-            self._connection.put(str(local), remote)
-        except Exception as error:
-            raise RemoteError(self.node.name, f"cannot copy {local} to {remote}: {error}") from error
+        """Copy a file to the node; RemoteError if that fails."""
+        argv, err = ["sh", "-c", 'cat > "$1"', "-", remote], bytearray()
+        with open(local, "rb") as file:
+            status = self._carry_out(argv, False, bytes, err.extend, iter(partial(file.read, CHUNK), b""), None)
+        if status:
+            raise RemoteError(self.node.name, f"cannot copy {local} to {remote}: {err.decode('utf-8', 'replace')}")
 
     def close(self) -> None:
         """End the connection, and with it what runs in the foreground of it."""
@@ -168,6 +178,11 @@ class Remote:
             )
         if reached:
             return f"{at} refuses the login; put the public key of your SSH key into its authorized_keys"
+        if refused.left:
+            return (
+                f"{at} closed the connection in the middle of the login; the account may have expired there, or be locked: "
+                "`chage -l ACCOUNT` shows it, and `chage -E -1 ACCOUNT` as root renews it"
+            )
         return f"cannot connect to {at}: {str(error) or type(error).__name__}"
 
     def _carry_out(
@@ -176,31 +191,43 @@ class Remote:
         sudo: bool,
         out: Callable[[bytes], object],
         err: Callable[[bytes], object],
-        stdin: bytes | None,
+        stdin: Iterable[bytes] | None,
         timeout: float | None,
     ) -> int:
         """Run a command and hand its output over as it comes; `stdin` is its whole input, None for one that stays open.
+
+        RemoteError, with the cause, where the account's login shell does not get as far as the command.
 
         Invoke, which Fabric's own `run` uses, looks a hundred times a second whether a command has ended and whether
         there is input; with many nodes that alone takes all processors. Here threads wait until there is something.
         """
         channel = self.open([*(("sudo", "-n", "--") if sudo else ()), *argv])
         deadline = None if timeout is None else time.monotonic() + timeout
-        others = [threading.Thread(target=_copy, args=(channel.recv_stderr, err), daemon=True)]
+        answer, errors = Answer(), bytearray()
+
+        def take_errors(data: bytes) -> None:
+            errors.extend(data[: MOST - len(errors)])
+            err(data)
+
+        others = [threading.Thread(target=_copy, args=(channel.recv_stderr, take_errors), daemon=True)]
         if stdin is not None:
             others.append(threading.Thread(target=_feed, args=(channel, stdin), daemon=True))
         try:
             for thread in others:
                 thread.start()
-            _copy(channel.recv, out, lambda: channel.settimeout(_left(deadline)))
+            _copy(channel.recv, lambda data: out(answer(data)), lambda: channel.settimeout(_left(deadline)))
             for thread in others:
                 thread.join(_left(deadline))
             if not channel.status_event.wait(_left(deadline)):
                 raise TimeoutError
         except TimeoutError as error:
-            raise RemoteError(self.node.name, f"`{shown(argv)}` took longer than {timeout} s") from error
+            late = "" if answer.begun else ": its account's login shell there has not started it yet"
+            raise RemoteError(self.node.name, f"`{shown(argv)}` took longer than {timeout} s{late}") from error
         finally:
             channel.close()
+        if not answer.begun and connection_goes_on(channel):
+            printed = (answer.before + b"\n" + errors).decode("utf-8", "replace")
+            raise RemoteError(self.node.name, why_not_begun(channel.exit_status, printed))
         if channel.exit_status == NO_STATUS:
             went_on = connection_goes_on(channel)
             said = (
@@ -269,11 +296,24 @@ def _copy(read: Callable[[int], bytes], write: Callable[[bytes], object], before
         before()
 
 
-def _feed(channel: Channel, data: bytes) -> None:
+def _feed(channel: Channel, pieces: Iterable[bytes]) -> None:
     """Give a command its whole input, as far as it takes it."""
     with contextlib.suppress(OSError):
-        channel.sendall(data)
+        for data in pieces:
+            channel.sendall(data)
         channel.shutdown_write()
+
+
+def _refusal(error: Exception) -> str:
+    """Why a node does not start one command more over a connection."""
+    from paramiko import ChannelException
+
+    if isinstance(error, ChannelException):
+        return (
+            f"its sshd refuses a further session over one connection ({error}); set MaxSessions to 10, its default, or more "
+            "in /etc/ssh/sshd_config there"
+        )
+    return str(error)
 
 
 class _Lines:

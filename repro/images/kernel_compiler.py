@@ -5,7 +5,6 @@ import json
 import mmap
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,12 +28,12 @@ from repro.images.pins import load_pins
 from repro.images.wheels import unpack
 from repro.utils.filelock import exclusive
 from repro.utils.paths import CACHE, sha256, sha256_of
+from repro.utils.progress import Steps
 
 COMPILED = CACHE / "cubin"
 RELOCATABLE = "__nv_relfatbin"
 COMPILE_ONLY = {"--compile-only": "-c"}
 """How the options in a fatbin, which are nvcc's, are called by ptxas."""
-PROGRESS_S = 10.0
 CUBIN = 1
 """What nvJitLink calls machine code."""
 
@@ -153,11 +152,11 @@ def _compile(pieces: list[Piece], compiler: Compiler, jobs: int, say: Callable[[
     order = sorted(missing.values(), key=lambda piece: (-_size(piece), piece.cubin))
     if not order:
         return
-    total, done, started = sum(map(_size, order)), 0, time.monotonic()
+    total = sum(map(_size, order))
+    steps = Steps(round(total / 1e6), "MB of PTX", say)
     say(
         f"compiling {total / 1e6:.0f} MB of PTX in {len(order)} pieces for sm_{compiler.architecture}, {jobs} at a time"
     )
-    said = started
 
     def one(piece: Piece) -> int:
         with open(piece.library, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
@@ -168,10 +167,7 @@ def _compile(pieces: list[Piece], compiler: Compiler, jobs: int, say: Callable[[
         futures = [pool.submit(one, piece) for piece in order]
         try:
             for number, future in enumerate(futures, 1):
-                done += future.result()
-                if time.monotonic() - said > PROGRESS_S:
-                    said = time.monotonic()
-                    say(f"{said - started:.0f} s: {number} of {len(order)} pieces, {done / total:.0%} of the PTX")
+                steps.done(f"{number} of {len(order)} pieces", future.result() / 1e6)
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise

@@ -16,7 +16,9 @@ from typing import Any, BinaryIO
 
 from repro.images.pins import load_pins
 from repro.utils.errors import FAILED, ReproError
+from repro.utils.progress import said_meanwhile
 
+MB = 1e6
 MOST_PIECES = 1000
 """As many as the names of pieces sort in their order: setup.sh joins them by a pattern."""
 XZ = ("xz", "--threads=4", "--stdout")
@@ -87,8 +89,12 @@ def pack(folder: Path, name: str, entries: Iterable[Entry], size: int, level: in
         _compressed(pieces, name, level) as out,
         tarfile.open(fileobj=out, mode="w|", format=tarfile.GNU_FORMAT) as archive,
     ):
-        for entry in entries:
-            _add(archive, entry)
+        now = [f"{name}: nothing yet"]
+        with said_meanwhile(lambda: now[-1]):
+            for number, entry in enumerate(entries, 1):
+                now[:] = [f"{name}: file {number}, {entry.name}; {pieces.total / MB:.0f} MB are written"]
+                _add(archive, entry)
+            now[:] = [f"{name}: its end is compressed"]
     return pieces.total
 
 

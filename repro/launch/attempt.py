@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import socket
 import threading
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from repro.runs.failures import Failure, no_number
+from repro.runs.metrics import DamagedLine, parse
 from repro.runs.record import CutLog
 from repro.utils.signals import held
 
@@ -102,15 +102,16 @@ def interruptible(stop: threading.Event | None = None) -> Iterator[Interrupts]:
 
 
 class Tail:
-    """Reads the whole lines that were added to a JSON Lines file since the last read."""
+    """Reads the events that were added to a rank's metrics since the last read; `damaged` are the lines that are none."""
 
     def __init__(self, path: Path):
         self.path = path
         self.last: Event = {}
-        self._offset = 0
+        self.damaged: list[DamagedLine] = []
+        self._offset = self._lines = 0
 
     def read(self) -> list[Event]:
-        """The new lines, parsed; none if there is no such file yet."""
+        """The events in the new whole lines; none if there is no such file yet."""
         try:
             with open(self.path, "rb") as file:
                 file.seek(self._offset)
@@ -118,11 +119,18 @@ class Tail:
         except FileNotFoundError:
             return []
         whole = data[: data.rfind(b"\n") + 1]
+        events, damaged = parse(whole, self.path.name, self._lines)
         self._offset += len(whole)
-        events = [json.loads(line) for line in whole.splitlines()]
+        self._lines += len(events) + len(damaged)
+        self.damaged += damaged
         if events:
             self.last = events[-1]
         return events
+
+    @property
+    def finished(self) -> bool:
+        """Whether the rank reported the end of its work."""
+        return self.last.get("event") == "end"
 
 
 class LossWatch:

@@ -39,6 +39,7 @@ from repro.launch.local_container import LocalContainer
 from repro.planning.plan import Unit
 from repro.planning.program_data import STANDINS, located
 from repro.runs.failures import Failure, explain_logs, last_lines
+from repro.runs.metrics import METRICS, damage
 from repro.runs.record import write_json
 from repro.utils.errors import ReproError
 from repro.utils.i18n import N_
@@ -173,7 +174,7 @@ class LocalAttempt:
     def _prepare(self) -> None:
         for rank in range(self.world_size):
             self._rank_folder(rank).mkdir(parents=True)
-            self.metrics[rank] = Tail(self.folder / f"metrics-rank{rank}.jsonl")
+            self.metrics[rank] = Tail(self.folder / METRICS.format(rank))
         config = located(self.config, str(STANDINS))
         write_json(self.folder / "config.json", {**config, "output": str(self.folder)})
 
@@ -261,7 +262,7 @@ class LocalAttempt:
                 self._read_metrics(on_event)
                 for event in sampler.read():
                     on_event(event)
-                failure = next((_rank_failure(*end) for end in ended if not self._finished(end[0])), None)
+                failure = next((self._rank_failure(*end) for end in ended if not self._finished(end[0])), None)
                 failure = failure or on_event.failure or stall.check(self._bytes_written())
                 if failure:
                     return failure
@@ -280,7 +281,7 @@ class LocalAttempt:
                 on_event(event | {"rank": rank})
 
     def _finished(self, rank: int) -> bool:
-        return self.metrics[rank].last.get("event") == "end"
+        return self.metrics[rank].finished
 
     def _ended_ranks(self, launcher_of: Callable[[], int]) -> list[tuple[int, int]]:
         """(rank, exit status) of the ranks that have ended, seen before the launcher sees it.
@@ -304,6 +305,8 @@ class LocalAttempt:
 
     def _unfinished(self, returncode: int) -> Failure | None:
         missing = [rank for rank in self.metrics if not self._finished(rank)]
+        if returncode == 0 and (damaged := damage(line for tail in self.metrics.values() for line in tail.damaged)):
+            return damaged
         if returncode == 0 and not missing:
             return None
         if self.container and returncode in self.container.runtime.refusals:
@@ -311,10 +314,18 @@ class LocalAttempt:
             values = {"runtime": self.container.runtime.launched_by, "said": refusal(lines)}
             return Failure(N_("{runtime} did not start the container: {said}"), values)
         if self.world_size == 1:
-            return _rank_failure(0, as_of_a_process(returncode) if self.container else returncode)
+            return self._rank_failure(0, as_of_a_process(returncode) if self.container else returncode)
         if missing:
             return Failure("rank {rank} ended before its work was done", {"rank": missing[0]})
         return Failure("the launcher exited with status {status}", {"status": returncode})
+
+    def _rank_failure(self, rank: int, status: int) -> Failure:
+        if status < 0:
+            return Failure("rank {rank} was killed by {signal}", {"rank": rank, "signal": signal_name(-status)})
+        if status == 0:
+            early = Failure("rank {rank} ended before its work was done", {"rank": rank})
+            return damage(self.metrics[rank].damaged) or early
+        return Failure("rank {rank} exited with status {status}", {"rank": rank, "status": status})
 
     def _log_tail(self, failure: Failure) -> str:
         rank = failure.values.get("rank", 0)
@@ -338,11 +349,3 @@ def _launcher(python: Path) -> Path:
 def _end_with_parent() -> None:
     """Lets the kernel end this process when its parent has ended."""
     PRCTL(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def _rank_failure(rank: int, status: int) -> Failure:
-    if status < 0:
-        return Failure("rank {rank} was killed by {signal}", {"rank": rank, "signal": signal_name(-status)})
-    if status == 0:
-        return Failure("rank {rank} ended before its work was done", {"rank": rank})
-    return Failure("rank {rank} exited with status {status}", {"rank": rank, "status": status})

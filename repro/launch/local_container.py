@@ -154,7 +154,9 @@ def _folder(library: str) -> str:
 
 def _version(tool: str) -> str:
     try:
-        done = subprocess.run([tool, "--version"], capture_output=True, text=True, timeout=VERSION_S, check=False)
+        done = subprocess.run(
+            [tool, "--version"], capture_output=True, text=True, errors="replace", timeout=VERSION_S, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip()

@@ -105,7 +105,13 @@ def refuse_other_code(run: Run, replaced: Sequence[str] = ()) -> None:
         recorded = attempt.get("code")
         if recorded is None:
             raise PlanError(f"RUN={run.id} does not record which code of the {folder} it ran; begin a new run")
-        if any(recorded.get(key) != current.get(key) for key in ("sha256", "replaced")):
+        if recorded.get("replaced") != current.get("replaced"):
+            began, here = (each.get("replaced") or "the project's own program" for each in (recorded, current))
+            raise PlanError(
+                f"RUN={run.id} was begun with {began} as its trainer, and now it would go on with {here}: "
+                "give it the same TRAINER_COMMAND, or begin a new run"
+            )
+        if recorded["sha256"] != current["sha256"]:
             raise PlanError(
                 f"RUN={run.id} was begun with other code of the {folder} than is here (SHA-256 {recorded['sha256'][:12]}, "
                 f"now {current['sha256'][:12]}): check out what it was begun with, or begin a new run"

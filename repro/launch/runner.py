@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
-from repro.analysis.measurement import METRICS, RankZero, measure, read_log
+from repro.analysis.measurement import RankZero, measure, read_log
 from repro.analysis.nccl_transport import transport_of
 from repro.launch.attempt import Event, Interrupts, PlacedAttempt, interruptible
 from repro.launch.base import AttemptOf, Places
@@ -24,7 +24,7 @@ from repro.planning.plan import Plan, Unit
 from repro.planning.schedule import Block, in_order, startable
 from repro.published.logs import LogError
 from repro.runs.failures import Failure
-from repro.runs.files import events
+from repro.runs.metrics import METRICS, DamagedLine, damage, damaged_lines, events
 from repro.runs.record import ATTEMPT, RecordError, Run, disk_error
 
 MIN_FREE_MIB = 200
@@ -107,9 +107,10 @@ class Bench:
             raise disk_error(error, folder) from error
         except KeyboardInterrupt:
             interrupted = {"status": "interrupted", **rank_zero.figures(), "wall_s": time.monotonic() - started}
-            self._record(record | interrupted)
+            self._record(record | interrupted | _damaged(damaged_lines(folder)))
             raise
-        failure, measured = outcome.failure or rank_zero.no_number(), {}
+        damaged, measured = damaged_lines(folder), {}
+        failure = outcome.failure or rank_zero.no_number() or damage(damaged)
         if failure is None:
             try:
                 measured = measure(unit, read_log(folder))
@@ -124,6 +125,7 @@ class Bench:
             "failure": failure.as_json() if failure else None,
             "log_tail": outcome.log_tail,
             "cut": [vars(log) for log in outcome.cut],
+            **_damaged(damaged),
             **({"nodes": list(outcome.nodes)} if outcome.nodes else {}),
             "trainer_s": outcome.trainer_s,
             "wall_s": time.monotonic() - started,
@@ -153,6 +155,7 @@ class Bench:
                     "folder": folder,
                     "status": "interrupted",
                     **rank_zero.figures(),
+                    **_damaged(damaged_lines(there)),
                     "wall_s": max(times) - min(times),
                 }
             )
@@ -282,6 +285,11 @@ class _Schedule:
             with self._bench.lock:
                 self._bench.progress.dropped(dropped)
         return [group for group in waiting if group.turns]
+
+
+def _damaged(lines: list[DamagedLine]) -> dict:
+    """What a record has of damaged metrics: nothing where there are none."""
+    return {"damaged": list(map(vars, lines))} if lines else {}
 
 
 def remaining(plan: Plan, attempts: list[dict]) -> list[tuple[Unit, int]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,18 +10,18 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from repro.analysis.chrome_trace import TIMELINE, as_text, chrome_trace
 from repro.analysis.kernel_trace import TraceError, profile_of, read_trace, window
+from repro.analysis.process_info import start_event
 from repro.launch.agent.ranks import TRACE, TRACE_NAME
 from repro.launch.attempt import Attempt, OnEvent, Outcome, PlacedAttempt, ignore
 from repro.launch.base import AttemptOf
 from repro.launch.local_attempt import LocalAttempt
 from repro.planning.plan import Unit
+from repro.runs.metrics import METRICS
 from repro.runs.record import write_text
 from repro.utils.i18n import N_
 
 if TYPE_CHECKING:
     from repro.launch.nodes.tracing import Tracing
-
-METRICS = "metrics-rank0.jsonl"
 
 
 class TraceableAttempt(Attempt, Protocol):
@@ -92,10 +91,8 @@ class TracedAttempt:
 
 def keep_profile(folder: Path) -> None:
     """Keep the mean iteration and the timeline of rank 0's trace in the same folder; TraceError if it shows neither."""
-    metrics = folder / METRICS
-    with open(metrics, encoding="utf-8") as file:
-        pid = json.loads(file.readline())["pid"]
-    trace = folder / f"{TRACE_NAME}.{pid}"
+    metrics = folder / METRICS.format(0)
+    trace = folder / f"{TRACE_NAME}.{(start_event(metrics) or {}).get('pid')}"
     if not trace.exists():
         raise TraceError(N_("rank 0 left no trace of its kernels; CUPTI=<folder> names another CUPTI"))
     recorded, (begin, end, iterations) = read_trace(trace), window(metrics)

@@ -57,11 +57,11 @@ def check_platform(cluster: Cluster, machine: Machine) -> Finding:
 
 
 def check_python(cluster: Cluster, machine: Machine) -> Finding:
-    """Failed where cluster_python is older than the node agent needs, or not there."""
+    """Failed where the inventory's Python is older than the node agent needs, or not there."""
     done = _run(cluster, machine, [cluster.python, "-c", "import sys; print(sys.version.split()[0])"])
     oldest = ".".join(map(str, OLDEST_PYTHON))
     impact = f"The node agent needs Python {oldest} or newer."
-    fix = f"set cluster_python in {cluster.variables} to one that is"
+    fix = f"name one that is as ansible_python_interpreter in {cluster.variables}"
     if done.status:
         return failed(last_line(done), impact, fix)
     version = done.stdout.strip()

@@ -17,6 +17,16 @@ KNOWN = [
         r"[Aa]ddress already in use|Failed to listen|bind.*failed",
         N_("a port was taken by another program: resume the run, or give a free PORT"),
     ),
+    (
+        r"Too many open files|EMFILE",
+        N_("too few files may be open: raise the limit nofile of the account, or of Docker's containers"),
+    ),
+    (
+        r"Resource temporarily unavailable|can't start new thread|cannot fork|pthread_create failed",
+        N_(
+            "no further process or thread may be started: raise the limit nproc of the account, or pids of the container"
+        ),
+    ),
 ]
 KNOWN_ON_GPUS = [
     (

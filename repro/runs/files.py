@@ -201,11 +201,6 @@ def lines(path: RunPath) -> list[str]:
     return every
 
 
-def events(metrics: RunPath) -> list[dict]:
-    """The events in a rank's metrics (JSON Lines); none if the file does not exist."""
-    return [json.loads(line) for line in lines(metrics)]
-
-
 def read_json(path: RunPath) -> Any:
     """The content of a JSON file; RecordError if it is missing, is none, or exceeds `repro.runs.limits`."""
     try:

@@ -14,6 +14,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from repro.simulation.images import STACK, node_image, trainer_image
 from repro.simulation.places import HOME, simulated_inventory
 from repro.simulation.seed import seed
 from repro.utils.paths import CACHE
+from repro.utils.progress import said_meanwhile
 
 KEY = HOME / "id_ed25519"
 WHEELS = CACHE / "wheels"
@@ -295,20 +297,25 @@ def up(
     owner: str = "command line",
     options: tuple[str, ...] = (),
     kept: str = "",
+    tell: Callable[[str], object] = str,
 ) -> Nodes:
     """Bring up nodes, `bare`, with an `engine` or with `apptainer` besides, with the trainer `image` in their engines if asked for.
 
     `options` are further ones for `docker run`, such as ("--ulimit", "memlock=65536"). `kept` are disks of such nodes
     that `Nodes.keep` kept, to start from; the new nodes get their addresses. EngineError if the name is taken or this
-    machine cannot do it.
+    machine cannot do it. `tell` is called with each step as it begins.
     """
+    tell("the engine starts")
     with exclusive():
         engine = start()
         if name in engine.clusters():
             raise EngineError(f"{name} is up already; `make sim-down NAME={name}` removes it")
         if not 0 < count <= MOST:
             raise EngineError(f"{count} simulated nodes: from 1 to {MOST} fit into a network")
+        if image:
+            tell("the trainer image is brought to the engine")
         trainer = trainer_image(engine) if image else ""
+        tell("the nodes' own image is made, unless it was before")
         node_image(engine, kind)
         third = _third_of(engine, f"{kept}:node1") if kept else _free_third(engine)
         nodes = Nodes(engine, name, third, count, kind, trainer, options, kept)
@@ -332,7 +339,9 @@ def up(
         )
     try:
         with ThreadPoolExecutor() as pool:
-            list(pool.map(nodes.start_node, nodes.names))
+            for number, _ in enumerate(pool.map(nodes.start_node, nodes.names), 1):
+                tell(f"{number} of {count} nodes are started")
+        tell(f"{count} nodes are waited for")
         nodes.wait()
         nodes.write_ssh_config()
         _leave_to_caller()
@@ -437,7 +446,10 @@ def main(argv: list[str]) -> None:
     verb, *rest = argv or ["help"]
     flags, rest = {word for word in rest if word.startswith("--")}, [w for w in rest if not w.startswith("--")]
     if verb == "up" and len(rest) == 2 and flags <= {"--bare", "--image"}:
-        nodes = up(rest[0], int(rest[1]), "bare" if "--bare" in flags else "engine", "--image" in flags)
+        now = ["the beginning"]
+        with said_meanwhile(lambda: now[-1]):
+            kind = "bare" if "--bare" in flags else "engine"
+            nodes = up(rest[0], int(rest[1]), kind, "--image" in flags, tell=now.append)
         print(nodes.write_inventory())
     elif verb == "down" and len(rest) == 1:
         take_down(rest[0])

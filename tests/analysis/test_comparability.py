@@ -213,6 +213,7 @@ SOCKETS = {"P2P", "NET/Socket"}
         (TWO_NODES, {"P2P"}, "differs"),
         (TWO_NODES, {"NET/IB"}, "differs"),
         (TWO_NODES, SOCKETS, "differs"),
+        (TWO_NODES, {"P2P", "NET/RoCE"}, "differs"),
         (TWO_NODES, {"P2P", "NET/IB", "NET/Socket"}, "differs"),
         (TWO_NODES, (), "missing"),
         (EIGHT, {"P2P"}, None),
@@ -242,6 +243,14 @@ def test_an_inventory_that_asks_for_infiniband_is_the_reason():
     for transports, text in ((SOCKETS, "asks for InfiniBand (mlx5_0)"), ({"P2P"}, "published NET/IB, P2P, here P2P")):
         (reason,) = reasons(TWO_NODES, unit_of(TWO_NODES), env, CLUSTER, info_of(TWO_NODES, transports=transports))
         assert text in reason.text()
+
+
+@pytest.mark.parametrize("hca", ["", "mlx5_0"])
+def test_a_library_that_is_missing_is_the_reason_for_sockets(hca):
+    env = environment(cluster={"hca": hca, "hosts": ["node1", "node2"]})
+    info = replace(info_of(TWO_NODES, transports=SOCKETS), lacks_verbs=True)
+    (reason,) = reasons(TWO_NODES, unit_of(TWO_NODES), env, CLUSTER, info)
+    assert "NCCL used NET/Socket because it could not open libibverbs.so" in reason.text()
 
 
 # Remarks

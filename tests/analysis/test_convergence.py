@@ -14,6 +14,7 @@ from repro.launch.runner import Bench
 from repro.planning.convergence import make_convergence_plan
 from repro.runs.record import Run
 from tests.support.datasets import small_text, without_files
+from tests.support.metrics import row
 
 ITERATIONS = 60
 
@@ -28,7 +29,7 @@ def outcome(tmp_path, losses, limit=1.0):
     plan, goals = make_convergence_plan(0, {"resnet50": without_files("digits")}, iterations=20)
     (name,) = goals
     goals[name]["limit"] = limit
-    rows = [{"event": "iteration", "iteration": n, "loss": loss, "top_1": 0.5} for n, loss in enumerate(losses, 1)]
+    rows = [row(n, loss, top_1=0.5) for n, loss in enumerate(losses, 1)]
     (tmp_path / "metrics-rank0.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return learned(plan, [{"unit": name, "status": "ok", "folder": "."}], tmp_path, goals)
 

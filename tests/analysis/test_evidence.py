@@ -17,7 +17,7 @@ from repro.analysis.evidence import (
     examine,
     require,
 )
-from repro.analysis.measurement import LOG, METRICS
+from repro.analysis.measurement import LOG
 from repro.analysis.verification import verify
 from repro.planning.plan import make_plan
 from repro.published.cases import load_catalogue
@@ -25,6 +25,7 @@ from repro.published.logs import parse
 from repro.report.host.keep import REPRODUCED
 from repro.runs.history import History
 from repro.runs.manifest import record
+from repro.runs.metrics import METRICS
 from repro.runs.record import RecordError, Run
 from tests.support import raw_output
 from tests.support.synthetic import add_attempt, published_run
@@ -70,11 +71,20 @@ def test_fewer_losses_than_a_run_records_are_named(run):
     assert "losses: [" in found
 
 
-def test_an_unreadable_file_is_named(run):
+def test_damaged_metrics_are_named_by_file_and_line(run):
     metrics = next(run.folder.rglob(METRICS.format(3)))
-    metrics.write_text("{\n")
+    lines = metrics.read_text().splitlines()
+    metrics.write_text("\n".join([lines[0], "{", *lines[1:], ""]))
     (found,) = examine(run).lines()
-    assert found.startswith(f"{metrics.parent.relative_to(run.folder)}: files: whole in attempts.jsonl, unreadable")
+    where = metrics.parent.relative_to(run.folder)
+    assert found == f"{where}: line 2 of {METRICS.format(3)}: an event in attempts.jsonl, {{ in its folder"
+
+
+def test_an_unreadable_file_is_named(run):
+    config = next(run.folder.rglob(METRICS.format(0))).with_name("config.json")
+    config.write_text("{\n")
+    (found,) = examine(run).lines()
+    assert found.startswith(f"{config.parent.relative_to(run.folder)}: files: whole in attempts.jsonl, unreadable")
 
 
 def test_a_failed_attempt_claims_nothing_and_a_killed_one_is_no_contradiction(run):

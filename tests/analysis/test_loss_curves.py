@@ -11,6 +11,7 @@ from repro.analysis.loss_curves import FACTOR, FLOOR, WINDOW, compare, deviation
 from repro.planning.loss_curves import CONTROL, ERROR, LAYOUT, REFERENCE, make_curve_plan
 from repro.planning.plan import Plan, PlanError
 from repro.trainers.config import parse
+from tests.support.metrics import row
 from tests.support.paths import ROOT
 from tests.support.runs import only_run
 
@@ -30,7 +31,7 @@ def write(folder, name, losses, repeat=1):
     """Write an attempt's metrics; returns its record."""
     attempt = folder / f"{name}.{repeat}"
     attempt.mkdir()
-    rows = [{"event": "iteration", "iteration": step, "loss": loss} for step, loss in enumerate(losses, 1)]
+    rows = [row(step, loss) for step, loss in enumerate(losses, 1)]
     (attempt / "metrics-rank0.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return {"unit": name, "status": "ok", "folder": attempt.name, "repeat": repeat}
 
@@ -181,7 +182,7 @@ def test_the_worst_repeat_decides(tmp_path):
 
 
 def test_losses_are_read_up_to_a_gap(tmp_path):
-    rows = [{"event": "start"}, *({"event": "iteration", "iteration": step, "loss": step / 2} for step in (1, 2, 4))]
+    rows = [{"event": "start"}, *(row(step, step / 2) for step in (1, 2, 4))]
     (tmp_path / "metrics-rank0.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"event": "iter')
     assert read_losses(tmp_path) == (0.5, 1.0)
     assert read_losses(tmp_path / "nowhere") == ()

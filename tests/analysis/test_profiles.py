@@ -27,6 +27,7 @@ from repro.published.cases import load_catalogue
 from repro.report.run.profile import profile_figures, profile_section
 from repro.trainers.config import parse
 from tests.support.clusters import cpu_inventory
+from tests.support.metrics import row
 from tests.support.paths import STANDIN, TRAINER_PYTHON
 from tests.support.runs import attempts, only_run
 
@@ -218,7 +219,7 @@ def test_the_window_is_the_last_printed_iterations(tmp_path):
     metrics = tmp_path / "metrics-rank0.jsonl"
     rows = [
         {"event": "start", "time": 0.0},
-        *({"event": "iteration", "iteration": n, "time": float(n)} for n in (10, 20, 30, 40)),
+        *(row(n) for n in (10, 20, 30, 40)),
         {"event": "end", "time": 99.0},
     ]
     metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))

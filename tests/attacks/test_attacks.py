@@ -19,7 +19,7 @@ import pytest
 
 from repro.analysis import verification
 from repro.analysis.evidence import examine
-from repro.analysis.measurement import LOG, METRICS
+from repro.analysis.measurement import LOG
 from repro.analysis.results import summarise
 from repro.analysis.verdict import DECIDED, judge
 from repro.analysis.withdrawn import configurations
@@ -35,6 +35,7 @@ from repro.runs.archive import write_archive
 from repro.runs.digests import REPRODUCED, Withdrawal, enter
 from repro.runs.files import KEPT, names
 from repro.runs.manifest import MANIFEST, OWN, manifest_text, record
+from repro.runs.metrics import METRICS
 from repro.runs.record import Run
 from repro.runs.signature import NAMESPACE
 from repro.utils.errors import ReproError

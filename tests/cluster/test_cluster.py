@@ -244,3 +244,61 @@ def test_a_node_that_is_named_twice_is_refused(inventory):
     hosts = "nodes:\n  hosts:\n    a: {ansible_host: 10.0.0.1}\n    b: {ansible_host: 10.0.0.2}\n    a: {ansible_host: 10.0.0.3}\n"
     with pytest.raises(ClusterError, match=r"hosts.yml: Ansible cannot read (.*\n)*.*duplicate mapping key 'a'"):
         load_cluster(inventory(hosts))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("hosts.yaml", "nodes: {}", r"some/hosts\.yaml: an inventory's hosts are in hosts\.yml; rename it"),
+        ("hosts", "[nodes]\nn1\n", r"some/hosts: .* --inventory hosts --list --yaml > hosts\.yml"),
+        ("hosts.ini", "[nodes]\nn1\n", r"some/hosts\.ini: .* --inventory hosts\.ini --list --yaml > hosts\.yml"),
+        (
+            "hosts.yml",
+            "[nodes]\nn1 ansible_host=10.0.0.1\n",
+            r"some/hosts\.yml: this is an inventory in INI form; write it",
+        ),
+    ],
+)
+def test_other_forms_of_inventories_are_named_with_the_way_to_hosts_yml(inventory, name, text, message):
+    folder = inventory()
+    (folder / "hosts.yml").unlink()
+    (folder / name).write_text(text)
+    with pytest.raises(ClusterError, match=message):
+        load_cluster(folder)
+
+
+def test_hosts_in_child_groups_are_refused(inventory):
+    hosts = {"nodes": {"children": {"rack1": {"hosts": {"a": {}}}, "rack2": {"hosts": {"b": {}}}}}}
+    with pytest.raises(ClusterError, match=r"`nodes` has children \(rack1, rack2\), .* under `nodes: hosts:`"):
+        load_cluster(inventory(hosts))
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "form"),
+    [
+        (
+            "ansible_ssh_common_args",
+            "-o ProxyJump=gate",
+            "~/.ssh/config of the user here, or jump hosts into a group `jump`",
+        ),
+        ("ansible_ssh_extra_args", "-v", "~/.ssh/config"),
+        ("ansible_connection", "local", "nodes are reached over SSH alone"),
+        ("ansible_become_user", "admin", "provisioning becomes root"),
+        ("ansible_become_method", "su", "sudo without a password"),
+        ("ansible_ssh_host", "10.0.0.9", "it is called ansible_host"),
+        ("ansible_ssh_user", "bench", "it is called ansible_user"),
+        ("ansible_private_key_file", "~/.ssh/id", "it is called ansible_ssh_private_key_file"),
+    ],
+)
+def test_settings_that_a_run_would_ignore_are_refused(inventory, variable, value, form):
+    of_host = {"nodes": {"hosts": {"n1": {"ansible_host": "10.0.0.1", variable: value}}}}
+    for folder in (inventory(of_host), inventory(**{variable: value})):
+        with pytest.raises(
+            ClusterError, match=rf"hosts\.yml: {variable} of \w+ is '{re.escape(value)}': .*{re.escape(form)}"
+        ):
+            load_cluster(folder)
+
+
+@pytest.mark.parametrize(("variable", "value"), [("ansible_connection", "ssh"), ("ansible_become_user", "root")])
+def test_settings_that_change_nothing_may_stay(inventory, variable, value):
+    assert load_cluster(inventory(**{variable: value})).nodes

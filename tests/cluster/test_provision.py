@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from repro.cli.cluster import _show_outcome
 from repro.cluster import provision as provision_module
 from repro.cluster.cluster import load_cluster
 from repro.cluster.inventory import inventory_names
@@ -385,3 +386,24 @@ def test_nodes_with_newer_gpus_get_the_newer_libraries_in_containers_and_without
     provision(replace(V100, runtime_name=runtime))
     libraries = {"cublas": "/wheels/cuBLAS", "cudnn": "/wheels/cuDNN"}
     assert given == [{"provision_libraries": libraries}, {}]
+
+
+@pytest.mark.parametrize(
+    ("changes", "last"),
+    [([(), ()], "up to date"), ([(), ("The engine runs",) * 2], "not up to date: b; what would change is above")],
+)
+def test_a_dry_run_ends_with_what_differs(capsys, changes, last):
+    outcomes = [Outcome(name, 9, len(each), 0, 1.0, changes=each) for name, each in zip("ab", changes, strict=True)]
+    _show_outcome(Provisioned(tuple(outcomes), 2.0, 0), "provisioning", check=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == last
+    assert lines.count("    would change: The engine runs") == any(changes)
+
+
+def test_what_ansible_does_now_is_read_from_its_callback(tmp_path):
+    summary, now = tmp_path / "summary.json", tmp_path / "summary.json.now"
+    assert provision_module._now(summary) == "Ansible starts"
+    now.write_text('["base : Pack')
+    assert provision_module._now(summary) == "Ansible starts"
+    now.write_text(json.dumps(["base : Packages", [f"n{number}" for number in range(8)]]))
+    assert provision_module._now(summary) == "base : Packages: n0, n1, n2, n3, n4, n5 and 2 more"

@@ -1,5 +1,6 @@
 """What an inventory adds for ranks: names that have an effect, and lines that run before the agent."""
 
+import os
 import subprocess
 import tomllib
 from dataclasses import replace
@@ -41,6 +42,16 @@ def test_a_prologue_changes_the_environment_and_prints_nothing_to_the_output(tmp
     assert (done.stdout, done.returncode) == ("a b c d\n", 0)
     assert "loaded" in done.stderr
     assert after_prologue([], ["true"]) == ["true"]
+
+
+def test_what_the_shell_before_a_prologue_prints_is_no_output_either(tmp_path):
+    (tmp_path / ".bash_profile").write_text("echo welcome; echo '{}'\n")
+    argv = after_prologue(["echo loaded"], ["cat"])
+    done = subprocess.run(
+        argv, capture_output=True, text=True, input="given", env={**os.environ, "HOME": str(tmp_path)}
+    )
+    assert (done.stdout, done.returncode) == ("given", 0)
+    assert "welcome" in done.stderr and "loaded" in done.stderr
 
 
 def test_a_prologue_that_fails_starts_nothing():

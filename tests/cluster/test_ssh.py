@@ -94,8 +94,8 @@ def test_a_lost_connection_is_no_exit_status(server, remote):
 
 
 def test_a_command_that_a_signal_ends_is_no_lost_connection(remote):
-    with pytest.raises(RemoteError, match=r"node0: `exec sh -c 'kill -KILL \$\$'` was killed by a signal"):
-        remote.run(["exec", "sh", "-c", "kill -KILL $$"], check=False)
+    with pytest.raises(RemoteError, match=r"node0: `sh -c 'kill -KILL \$\$'` was killed by a signal"):
+        remote.run(["sh", "-c", "kill -KILL $$"], check=False)
     assert remote.run(["echo", "here"]).stdout == "here\n"
 
 
@@ -181,3 +181,60 @@ def test_no_more_than_so_many_nodes_are_worked_on_at_a_time(monkeypatch):
     *squares, error, last = each_of(work, range(6))
     assert (squares, str(error), last, max(most)) == ([0, 1, 4, 9], "four", 25, 3)
     assert each_of(work, []) == []
+
+
+NOISE = "echo '{\"time\": 1}'; echo welcome; echo to errors >&2; "
+
+
+def test_what_a_login_shell_prints_is_not_the_output(server):
+    server.start_up = NOISE
+    cluster, lines = server.cluster(), []
+    with Remote(cluster, cluster.nodes[0]) as remote:
+        assert remote.run(["cat"], stdin="given").stdout == "given"
+        assert remote.stream(["printf", "a\nb\n"], lines.append) == 0
+    assert [line for line in lines if line != "to errors"] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("start_up", "said"),
+    [
+        (
+            "exit 0; ",
+            r"node0: its login shell ended \(status 0\) before it ran the command; a line of its start-up files",
+        ),
+        ("echo 'This account is currently not available.'; exit 1; ", "node0: its account has no login shell there"),
+        ("echo 'Your account has expired' >&2; exit 1; ", "node0: its account has expired there; `chage -E -1"),
+    ],
+)
+def test_a_login_shell_that_runs_nothing_is_named_with_the_remedy(server, start_up, said):
+    server.start_up = start_up
+    cluster = server.cluster()
+    with Remote(cluster, cluster.nodes[0]) as remote:
+        for _ in range(2):
+            with pytest.raises(RemoteError, match=said):
+                remote.run(["echo", "x"], stdin="y" * 100_000, timeout=20)
+        with pytest.raises(RemoteError, match=said):
+            remote.stream(["echo", "x"], print)
+
+
+def test_a_login_shell_that_waits_is_named(server):
+    server.start_up = "sleep 5; "
+    cluster = server.cluster()
+    with Remote(cluster, cluster.nodes[0]) as remote, pytest.raises(RemoteError, match="login shell there has not"):
+        remote.run(["echo", "x"], timeout=0.5)
+
+
+def test_a_node_that_closes_the_connection_in_the_login_is_told_from_one_that_refuses_it(server, monkeypatch):
+    """As sshd does where the account has expired: its key is right."""
+
+    def expired(session, username, key):
+        for transport in server.transports:
+            transport.close()
+        return paramiko.AUTH_FAILED
+
+    monkeypatch.setattr("tests.support.ssh_server._Session.check_auth_publickey", expired)
+    cluster = server.cluster()
+    with pytest.raises(
+        RemoteError, match="closed the connection in the middle of the login; the account may have expired"
+    ):
+        Remote(cluster, cluster.nodes[0])

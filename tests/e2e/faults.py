@@ -11,6 +11,7 @@ FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
 CLOCK = "/etc/ssh/sshd_config.d/clock.conf"
 SLEEP = "/usr/lib/python3/dist-packages/usercustomize.py"
 FREEZING_S = 120
+FIREWALL = "! -i lo -p tcp --syn ! --dport 22"
 SLEEP_WITHOUT_CLOCK = "import select, time; time.sleep = lambda seconds: select.select([], [], [], seconds) and None"
 
 
@@ -59,6 +60,15 @@ def _set_link(nodes, node, state):
     listed = subprocess.run(["ip", "-n", NAME, "-json", "link"], capture_output=True, text=True, check=True).stdout
     cable = next(link["ifname"] for link in json.loads(listed) if link["ifindex"] == other_end)
     subprocess.run(["ip", "-n", NAME, "link", "set", cable, state], check=True)
+
+
+def firewall(nodes: Nodes, node: str, verdict: str) -> None:
+    """The node takes new connections for SSH alone; others are given this verdict: DROP is silent, REJECT is not."""
+    nodes.root(node, "sh", "-ec", f"iptables -I INPUT {FIREWALL} -j {verdict}")
+
+
+def no_firewall(nodes: Nodes, node: str, verdict: str) -> None:
+    nodes.root(node, "sh", "-ec", f"iptables -D INPUT {FIREWALL} -j {verdict}")
 
 
 def small_disk(nodes: Nodes, node: str, folder: str, mib: int) -> None:

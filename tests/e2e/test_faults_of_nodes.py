@@ -3,6 +3,7 @@
 import re
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -139,3 +140,72 @@ def test_a_key_that_is_removed(launcher, inventory, tmp_path, two_nodes):
     assert "node1" not in message
     note("key removed", seconds, message)
     assert launcher.pool.recover() == {}
+
+
+@pytest.mark.parametrize(("verdict", "said"), [("DROP", "timed out"), ("REJECT", "(Connection refused|timed out)")])
+def test_a_firewall_between_ranks(launcher, tmp_path, two_nodes, verdict, said):
+    faults.firewall(two_nodes, "node1", verdict)
+    started = time.monotonic()
+    try:
+        done = launcher.attempt(trainer(tmp_path / "closed"))
+    finally:
+        faults.no_firewall(two_nodes, "node1", verdict)
+    seconds, message = time.monotonic() - started, done.outcome.failure.text()
+    expected = rf"node2: it cannot connect to the node of rank 0, \S+, port \d+: {said}\. Let the nodes"
+    assert re.match(expected, message), message
+    assert done.events == [], "no rank was started"
+    assert seconds < 40
+    note(f"firewall between ranks ({verdict})", seconds, message)
+    assert launcher.attempt(trainer(tmp_path / "open")).outcome.failure is None
+
+
+LOGIN_SHELLS = {
+    "a start-up file that prints": (
+        "echo 'echo welcome' >> ~runner/.bashrc",
+        "sed -i '/welcome/d' ~runner/.bashrc",
+        "",
+    ),
+    "a start-up file that exits": (
+        "sed -i '1i exit 0 # early' ~runner/.bashrc",
+        "sed -i '/# early/d' ~runner/.bashrc",
+        r"its login shell ended \(status 0\) before it ran the command; a line of its start-up files",
+    ),
+    "no login shell": (
+        "usermod --shell /usr/sbin/nologin runner",
+        "usermod --shell /bin/bash runner",
+        "its account has no login shell there; `chsh",
+    ),
+    "an expired account": (
+        "chage --expiredate 0 runner",
+        "chage --expiredate -1 runner",
+        "closed the connection in the middle of the login; the account may have expired there",
+    ),
+}
+
+
+@pytest.mark.parametrize(("do", "undo", "said"), LOGIN_SHELLS.values(), ids=LOGIN_SHELLS)
+def test_login_shells(inventory, tmp_path, two_nodes, do, undo, said, request):
+    two_nodes.root("node2", "sh", "-ec", do)
+    try:
+        if said:
+            message, seconds = refusal(inventory, tmp_path)
+        else:
+            with NodePool(load_cluster(str(inventory)), Code(trainer(tmp_path)), "tests") as pool:
+                assert [*pool.members] == two_nodes.names
+    finally:
+        two_nodes.root("node2", "sh", "-ec", undo)
+    if said:
+        assert re.search(f"node2: .*({said})", message), message
+        assert "node1" not in message
+        note(request.node.callspec.id, seconds, message.splitlines()[1])
+
+
+def test_one_machine_under_two_names(inventory, tmp_path):
+    cluster = load_cluster(str(inventory))
+    first = cluster.nodes[0]
+    twice = replace(cluster, nodes=(first, replace(first, name="again")))
+    started = time.monotonic()
+    with pytest.raises(ClusterError) as error, NodePool(twice, Code(trainer(tmp_path)), "tests"):
+        pass
+    assert re.search("(node1 and again|again and node1) are the same machine", str(error.value))
+    note("one machine under two names", time.monotonic() - started, str(error.value).splitlines()[1])

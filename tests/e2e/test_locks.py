@@ -256,3 +256,17 @@ def test_only_what_a_dead_run_of_one_s_own_left_is_removed(two_nodes, inventory,
     assert "    removes container elsewhere (run dead, account runner, whose run is dead)" in done.stdout
     assert done.returncode == 0, done.stderr
     assert refused(others, tmp_path) == ""
+
+
+@pytest.mark.parametrize("task", ["provision", "deprovision"])
+def test_nodes_of_a_run_are_not_provisioned(two_nodes, inventory, first_run, task):
+    bench, run = first_run
+    started = time.monotonic()
+    done = tasks.run(task, 120, CLUSTER=inventory)
+    seconds = time.monotonic() - started
+    assert done.returncode == 1, done.stdout + done.stderr
+    for node in two_nodes.names:
+        assert re.search(rf"{node}: in use by .*, run {run} .*; wait for that to end", done.stderr)
+    assert "nothing was done" in done.stderr and "TASK" not in done.stdout
+    assert containers(two_nodes, "node1") and bench.poll() is None
+    note(f"{task} of nodes that a run has", seconds, done.stderr.splitlines()[1])

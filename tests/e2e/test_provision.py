@@ -220,6 +220,42 @@ def test_what_was_altered_on_one_node_is_found_and_mended_there(hosts, cluster, 
     assert "sysctl.net.ipv4.tcp_wmem" not in {each["field"] for each in json.loads(kept.read_text())["differences"]}
 
 
+DRIFTS = {
+    "base": {
+        "sysctl -w net.ipv4.tcp_rmem='4096 87380 65536'": "would set .*tcp_rmem",
+        "systemctl stop chrony": "The time service runs",
+        "sed -i '/^DAEMON_OPTS=.*/d' /etc/default/chrony": "Options of the time service",
+        "chown root /var/lib/oneflow-reproduction": "The folder of the runs",
+        "rm /etc/security/limits.d/90-oneflow-reproduction.conf": "Memory that may be locked",
+    },
+    "ssh_mesh": {"rm ~runner/.ssh/config": "Each node reaches the others with this key"},
+    "docker_engine": {
+        "gpasswd -d runner docker": "The user of the runs may use it",
+        "systemctl stop docker.socket docker.service": "The engine runs",
+    },
+}
+"""By role: what may have been altered on a node since, and what a dry run says of it."""
+
+
+def test_a_dry_run_names_each_drift(hosts, bare_nodes, cluster, tmp_path):
+    for drifts in DRIFTS.values():
+        for drift in drifts:
+            bare_nodes.root("node2", "sh", "-ec", f"PATH=$PATH:/usr/sbin; {drift}")
+    altered = bare_nodes.root("node2", "sh", "-c", STATE)
+    tags = ",".join(DRIFTS)
+    done = tasks.run("provision", CLUSTER=cluster.folder, TAGS=tags, CHECK=1, RUNS=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = re.findall(r"^    would change: .*", done.stdout.partition("\nnode2  ok")[2], re.M)
+    for named in (named for drifts in DRIFTS.values() for named in drifts.values()):
+        assert any(re.search(named, line) for line in said), (named, done.stdout)
+    assert done.stdout.splitlines()[-1] == "not up to date: node2; what would change is above"
+    assert bare_nodes.root("node2", "sh", "-c", STATE) == altered, "a dry run changes nothing"
+    mended = provision(cluster, tags=tags, quiet=True)
+    assert mended.succeeded and [each.changed > 5 for each in mended.outcomes] == [False, True]
+    done = tasks.run("provision", CLUSTER=cluster.folder, TAGS=tags, CHECK=1, RUNS=tmp_path)
+    assert done.stdout.splitlines()[-1] == "up to date", done.stdout
+
+
 def test_a_bundle_brings_the_image(hosts, cluster, tmp_path):
     bundle = tmp_path / "bundle"
     bundle.mkdir()

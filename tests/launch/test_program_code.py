@@ -148,7 +148,10 @@ def test_a_run_records_its_code_and_goes_on_with_no_other(task, tmp_path):
     assert task("bench", RUN=folder.name).returncode == 0
     for change, message in (
         ({"code": {**first[0]["code"], "sha256": "f" * 64}}, "was begun with other code of the trainers than is here"),
-        ({"code": {**first[0]["code"], "replaced": ""}}, "was begun with other code of the trainers than is here"),
+        (
+            {"code": {**first[0]["code"], "replaced": ""}},
+            "was begun with the project's own program as its trainer, and now",
+        ),
         ({"code": None}, "does not record which code of the trainers it ran"),
     ):
         lines = [json.dumps({**attempt, **change}) for attempt in first]
@@ -164,5 +167,7 @@ def test_failed_attempts_alone_do_not_bind_a_run_to_their_code(tmp_path):
     run.add_attempt({"unit": "a", "status": "failed", "code": {"sha256": "0"}})
     refuse_other_code(run)
     run.add_attempt({"unit": "a", "status": "ok", "code": {"sha256": "0"}})
-    with pytest.raises(PlanError, match="begun with other code"):
+    with pytest.raises(PlanError, match=r"begun with other code .*SHA-256 0, now"):
         refuse_other_code(run)
+    with pytest.raises(PlanError, match=r"own program as its trainer, .* with python x\.py: give it the same"):
+        refuse_other_code(run, ["python", "x.py"])

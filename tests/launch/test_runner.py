@@ -177,6 +177,40 @@ def test_an_attempt_that_is_killed_with_its_run_is_named_and_recorded_when_the_r
     assert task("verify", RUN=folder.name).returncode == 0
 
 
+def test_damaged_metrics_fail_their_attempt_and_nothing_else(task, tmp_path):
+    done = task("bench", MODEL="bert", REPEATS=1, STANDIN="damage@1")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    folder = only_run(tmp_path)
+    first = attempts(folder)
+    assert "failed" in {each["status"] for each in first} and "ok" in {each["status"] for each in first}
+    for attempt in first:
+        ranks = len(list((folder / attempt["folder"]).glob("metrics-*")))
+        assert attempt["status"] == ("failed" if ranks > 1 else "ok"), "a case of one rank has no rank 1"
+        lines = [(line["file"], line["line"]) for line in attempt.get("damaged", [])]
+        assert lines == ([("metrics-rank1.jsonl", 2)] if ranks > 1 else [])
+    assert "line 2 of metrics-rank1.jsonl is damaged" in (folder / "report.en.md").read_text()
+    assert "metrics-rank1.jsonl 的第 2 行已损坏" in (folder / "report.zh.md").read_text()
+    assert task("bench", RUN=folder.name).returncode == 0
+
+
+@pytest.mark.parametrize("damage", [b'{"event": "iter{}\n', b"\x00\x00\n", b"17\n", b"\xff\n"])
+def test_a_run_goes_on_whatever_a_killed_rank_0_has_left(task, tmp_path, damage):
+    assert task("bench", MODEL="bert", CASES="bert_1n1g_bs96", REPEATS=1).returncode == 0
+    folder = only_run(tmp_path)
+    attempt, *others = attempts(folder)
+    (folder / "attempts.jsonl").write_text("".join(json.dumps(other) + "\n" for other in others))
+    metrics = folder / attempt["folder"] / "metrics-rank0.jsonl"
+    metrics.write_bytes(damage + metrics.read_bytes())
+    done = task("bench", RUN=folder.name)
+    assert done.returncode == 0, done.stderr
+    killed, again = attempts(folder)[-2:]
+    assert (killed["status"], again["status"]) == ("interrupted", "ok")
+    assert [(line["file"], line["line"]) for line in killed["damaged"]] == [("metrics-rank0.jsonl", 1)]
+    assert killed["losses"] == attempt["losses"]
+    report = (folder / "report.en.md").read_text()
+    assert "1 lines of its metrics are damaged, the first is line 1 of metrics-rank0.jsonl" in report
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

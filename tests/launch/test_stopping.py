@@ -6,7 +6,6 @@ import time
 
 import pytest
 
-from repro.analysis.measurement import METRICS
 from repro.launch import runner
 from repro.launch.attempt import Outcome
 from repro.launch.progress import PlainProgress
@@ -14,6 +13,7 @@ from repro.launch.runner import Bench, remaining
 from repro.planning.plan import MOST_REPEATS, Plan, make_plan
 from repro.published.cases import load_catalogue
 from repro.report.run.page import render
+from repro.runs.metrics import METRICS
 from repro.runs.record import Run
 from tests.support import raw_output
 from tests.support.synthetic import CODE, SIX, VERSIONS, environment

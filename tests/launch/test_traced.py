@@ -9,6 +9,7 @@ from repro.launch.attempt import Outcome
 from repro.launch.traced import TracedAttempt, traced_on_nodes
 from repro.runs.failures import Failure
 from repro.runs.record import CutLog
+from tests.support.metrics import row
 
 MS = 1_000_000
 
@@ -30,7 +31,7 @@ class Attempt:
 
     def run(self, on_event, stop):
         rows = [{"event": "start", "pid": 7}]
-        rows += [{"event": "iteration", "iteration": n, "time": 1000 + n / 100} for n in (10, 20)]
+        rows += [row(n, time=1000 + n / 100) for n in (10, 20)]
         (self.folder / "metrics-rank0.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         kernels = "".join(
             f"{1_000_000 * MS + n * 10 * MS} {1_000_000 * MS + (n * 10 + 8) * MS} 0 7 1\n" for n in range(20)

@@ -17,7 +17,9 @@ VENV = replace(V100, runtime_name="venv", data="")
 SIF = replace(V100, runtime_name="apptainer", image=Image("trainers", file="/p/t.sif", sha256="b" * 64))
 UNAME = "5.14.0-427.13.1.el9_4.x86_64 x86_64\n"
 NO_DOCKER = (1, "permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock")
-LOADED = 'bash -lc set -e\n{\nmodule load apptainer\n} >&2\nexec "$0" "$@" apptainer --version'
+LOADED = (
+    'sh -c exec "$@" 3>&1 >&2 sh bash -lc set -e\nmodule load apptainer\nexec "$0" "$@" >&3 3>&- apptainer --version'
+)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ Figures are printed with all their digits, so that a test gets back what it aske
 
 import json
 
-from repro.analysis.measurement import LOG, METRICS, RankZero, measure, read_log
+from repro.analysis.measurement import LOG, RankZero, measure, read_log
+from repro.runs.metrics import METRICS
 
 HEADER = "| step     | micro_batches   | samples         | throughput | latency    | loss       |"
 

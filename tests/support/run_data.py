@@ -4,6 +4,7 @@ import json
 from types import SimpleNamespace
 
 from repro.planning.plan import Unit
+from tests.support.metrics import row
 
 
 def measured(name, throughputs, memory=600.0):
@@ -24,7 +25,7 @@ def report_data(tmp_path, results, scale="smoke", latencies=(10.0, 11.0)):
         folder = tmp_path / each.unit.name
         folder.mkdir()
         events = [{"event": "start"}]
-        events += [{"event": "iteration", "iteration": n, "latency_ms": ms} for n, ms in enumerate(latencies, 1)]
+        events += [row(n, latency_ms=ms) for n, ms in enumerate(latencies, 1)]
         lines = "".join(json.dumps(event) + "\n" for event in events)
         (folder / "metrics-rank0.jsonl").write_text(lines + '{"event": "it', encoding="utf-8")
         attempts.append({"status": "ok", "unit": each.unit.name, "repeat": 1, "folder": each.unit.name})

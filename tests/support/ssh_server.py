@@ -38,9 +38,9 @@ class _Session(paramiko.ServerInterface):
 GONE = (OSError, EOFError, paramiko.SSHException)
 
 
-def _serve_command(channel, command: str, environment: dict[str, str]) -> None:
+def _serve_command(channel, command: str, environment: dict[str, str], start_up: str) -> None:
     process = subprocess.Popen(
-        ["sh", "-c", command],
+        ["sh", "-c", start_up + command],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -80,8 +80,9 @@ def _answer(channel, message) -> None:
     """Answer a request, and only then start the command that it may have been: it could end before the answer."""
     paramiko.Channel._handle_request(channel, message)
     if command := channel.__dict__.pop("accepted", None):
-        environment = channel.get_transport().environment
-        threading.Thread(target=_serve_command, args=(channel, command, environment), daemon=True).start()
+        server = channel.get_transport().server
+        args = (channel, command, server.environment, server.start_up)
+        threading.Thread(target=_serve_command, args=args, daemon=True).start()
 
 
 class _Transport(paramiko.Transport):
@@ -89,7 +90,10 @@ class _Transport(paramiko.Transport):
 
 
 class SshServer:
-    """One node, with a lock of its own; `stop` cuts all its connections as a crash would."""
+    """One node, with a lock of its own; `stop` cuts all its connections as a crash would.
+
+    `start_up` is what its login shell runs before each command, as a `.bashrc` does.
+    """
 
     def __init__(self, folder: Path):
         self.folder, self.host_key = folder, paramiko.ECDSAKey.generate()
@@ -99,6 +103,7 @@ class SshServer:
         self.port = self._socket.getsockname()[1]
         self.transports: list[paramiko.Transport] = []
         self.environment = {LOCK_FOLDER: str(folder)}
+        self.start_up = ""
         self.known_hosts(self.host_key)
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -149,34 +154,11 @@ class SshServer:
             while True:
                 client, _ = self._socket.accept()
                 transport = _Transport(client)
-                transport.environment = self.environment
+                transport.server = self
                 transport.add_server_key(self.host_key)
-                transport.set_subsystem_handler("sftp", paramiko.SFTPServer, _Files)
                 self.transports.append(transport)
                 threading.Thread(target=self._start, args=(transport,), daemon=True).start()
 
     def _start(self, transport: paramiko.Transport) -> None:
         with suppress(*GONE):
             transport.start_server(server=_Session(self._client_key))
-
-
-class _Files(paramiko.SFTPServerInterface):
-    def open(self, path, flags, attr):
-        handle = paramiko.SFTPHandle(flags)
-        try:
-            file = os.fdopen(os.open(path, flags, 0o600), "rb" if flags & 3 == os.O_RDONLY else "wb")
-        except OSError as error:
-            return paramiko.SFTPServer.convert_errno(error.errno)
-        handle.readfile = handle.writefile = file
-        return handle
-
-    def stat(self, path):
-        try:
-            return paramiko.SFTPAttributes.from_stat(os.stat(path))
-        except OSError as error:
-            return paramiko.SFTPServer.convert_errno(error.errno)
-
-    lstat = stat
-
-    def chattr(self, path, attr):
-        return paramiko.SFTP_OK

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
+import resource
 import select
 import shutil
 import signal
@@ -24,6 +26,7 @@ from collections.abc import Callable
 from repro.launch.agent.gpus import make_libraries
 from repro.launch.agent.leftovers import AGENT, clear, labels, mark, sweep, sweep_processes
 from repro.launch.agent.lock import Held, acquire
+from repro.launch.agent.meeting import meet
 from repro.launch.agent.node import engines, facts, port_is_free, remove_containers
 from repro.launch.agent.processes import end as end_processes
 from repro.launch.agent.processes import end_group, identity, lock_all_memory, of_session
@@ -124,6 +127,7 @@ def probe(order: dict) -> None:
         input=order["script"],
         stdout=subprocess.PIPE,
         text=True,
+        errors="replace",
         timeout=PROBE_S,
         check=True,
     )
@@ -138,6 +142,7 @@ def ask(order: dict) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
+        errors="replace",
         timeout=order["patience_s"],
         check=False,
     )
@@ -175,13 +180,31 @@ def hold(order: dict) -> None:
 
 
 def run(order: dict) -> None:
-    """Start a node's ranks in a folder of their own and follow them until they end or the controller sends stop."""
-    for path in order["caches"]:
-        os.makedirs(path, exist_ok=True)
-    make_libraries(order["libraries"])
+    """Start a node's ranks in a folder of their own and follow them until they end or the controller sends stop.
+
+    With other nodes, once all of these have reached the node of rank 0.
+    """
     if order["port"] and not port_is_free(order["port"]):
         send(error=f"port {order['port']} is taken by another program")
         return
+    started: list[subprocess.Popen] = []
+    send(agent=identity(os.getpid()))
+
+    def end_started() -> None:
+        for process in started:
+            end(process, order["container"])
+
+    lease = Lease(order["lease_s"], end_started)
+    beat(lease, order["work"])
+    if order["meeting"] and (why := meet(order["meeting"], lease.stopped)):
+        send(error=why)
+        return
+    if lease.stopped.is_set():
+        send(end=None)
+        return
+    for path in order["caches"]:
+        os.makedirs(path, exist_ok=True)
+    make_libraries(order["libraries"])
     folder = order["folder"]
     os.makedirs(folder)
     try:
@@ -190,19 +213,16 @@ def run(order: dict) -> None:
         with open(os.path.join(folder, "config.json"), "w") as file:
             json.dump(order["config"], file)
         link_cupti(order["cupti"])
-        process = start(order)
+        started.append(start(order))
     except BaseException:  # nothing has run that could have left anything to look at
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    send(agent=identity(os.getpid()))
-    lease = Lease(order["lease_s"], lambda: end(process, order["container"]))
-    beat(lease, order["work"])
     if order["sample"]:
         threading.Thread(target=sample, args=(lease, order["sample"]), daemon=True).start()
     try:
-        follow(process, lease, order)
+        follow(started[0], lease, order)
     except BaseException:
-        end(process, order["container"])
+        end(started[0], order["container"])
         raise
 
 
@@ -302,7 +322,12 @@ def sample(lease: Lease, argv: list[str]) -> None:
     """Send each line that a program prints, such as nvidia-smi with an interval, while the ranks run."""
     try:
         process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
         )
     except OSError:
         return
@@ -347,9 +372,24 @@ def main() -> None:
         verbs = {"check": check, "hold": hold, "probe": probe, "run": run, "holder": show_holder, "unlock": unlock}
         verbs |= {"ask": ask, "end": end_agent}
         verbs[order["do"]](order)
-    except (OSError, subprocess.SubprocessError) as error:
-        send(error=str(error))
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        send(error=str(error) + limit_reached(error))
         sys.exit(1)
+
+
+def limit_reached(error: Exception) -> str:
+    """What to do about an error that means that a limit of this account is reached; "" for another."""
+    number = getattr(error, "errno", None)
+    if number in (errno.EMFILE, errno.ENFILE):
+        name, limit = "nofile", resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    elif number == errno.EAGAIN or "start new thread" in str(error):
+        name, limit = "nproc", resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    else:
+        return ""
+    shown = (
+        "unlimited for one session, so it is one of the service or slice" if limit == resource.RLIM_INFINITY else limit
+    )
+    return f" (limit {name} of this account: {shown}; raise it in /etc/security/limits.d, then connect again)"
 
 
 if __name__ == "__main__":

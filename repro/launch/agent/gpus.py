@@ -27,7 +27,13 @@ def query(fields: tuple[str, ...]) -> list[dict]:
     argv = ["nvidia-smi", "--query-gpu=" + ",".join(fields), "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=QUERY_S, check=False
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=QUERY_S,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return []
@@ -57,7 +63,13 @@ def make_libraries(commands: dict[str, list[str]]) -> None:
         argv = [own if word == f"{path}.partial" else word for word in argv]
         try:
             done = subprocess.run(
-                argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMPILE_S, check=False
+                argv,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=COMPILE_S,
+                check=False,
             )
         except FileNotFoundError:
             raise OSError(f"there is no {argv[0]}, which compiles {path}: install it there") from None

@@ -134,12 +134,13 @@ class NodeLock:
 def acquire(holder: dict, patience: float) -> NodeLock:
     """Lock the node until this process ends; Held if another does, LockError if it cannot be locked.
 
-    A connection that was lost may have left the lock with the same `mark`: then this waits `patience` seconds and a
-    little for the end of its lease.
+    A connection that was lost may have left the lock with the same `mark` and `node`: then this waits `patience` seconds
+    and a little for the end of its lease.
 
     Parameters
     ----------
-    holder : of texts, what others are told: who, what, since, run; and mark, which no other run has.
+    holder : of texts, what others are told: who, what, since, run; mark, which no other run has; and node, the name that
+        the run knows this node by.
     """
     path = os.path.join(folder(), f"{NAME}.lock")
     me = {
@@ -159,7 +160,8 @@ def acquire(holder: dict, patience: float) -> NodeLock:
                 raise
             found = _recorded_holder(handle)
             os.close(handle)
-            if found and (found.get("mark") != holder["mark"] or time.monotonic() > deadline):
+            ours = found and (found.get("mark"), found.get("node")) == (holder["mark"], holder.get("node"))
+            if found and (not ours or time.monotonic() > deadline):
                 raise Held(found) from None
             time.sleep(POLL_S)
         else:

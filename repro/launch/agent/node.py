@@ -24,7 +24,13 @@ NOT_HERE = ("no such image", "image not known")
 def docker(*arguments: str) -> subprocess.CompletedProcess:
     """Run the Docker client; OSError without one, TimeoutExpired if the engine hangs."""
     return subprocess.run(
-        ("docker", *arguments), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DOCKER_S, check=False
+        ("docker", *arguments),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=DOCKER_S,
+        check=False,
     )
 
 
@@ -160,7 +166,9 @@ def affinity() -> dict:
 
 def _printed(command: list[str]) -> list[str]:
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout.splitlines()
+        return subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=30, check=False
+        ).stdout.splitlines()
     except (OSError, subprocess.TimeoutExpired):
         return []
 

@@ -13,7 +13,7 @@ from repro.launch.agent.node import first_process
 from repro.launch.agent.processes import command_line, environment, stat
 
 LAUNCHER_LOG = "launcher.log"
-METRICS = re.compile(r"metrics-rank(\d+)\.jsonl")
+RANK_METRICS = re.compile(r"metrics-rank(\d+)\.jsonl")
 RANK_LOG = re.compile(r"logs/local_rank_(\d+)/([^/\x00-\x1f\x7f\ud800-\udfff]+)")
 """A file of a rank's logs; names that are not text, or would steer a terminal, are not taken."""
 TRACE_NAME = "trace"
@@ -46,7 +46,7 @@ class Files:
         which no more is sent comes with its size as the offset and no bytes, for it shows that its rank goes on.
         """
         for relative, path, size in self._files():
-            metrics = METRICS.fullmatch(relative)
+            metrics = RANK_METRICS.fullmatch(relative)
             offset = self._sent.get(relative, -1)
             most = size if metrics else min(size, max(offset, 0) + CHUNK * CHUNKS_AT_ONCE, self._head)
             if most > offset:
@@ -82,7 +82,7 @@ class Files:
     def _is_wanted(self, relative: str) -> bool:
         if self._traces and TRACE.fullmatch(relative):
             return True
-        return relative == LAUNCHER_LOG or bool(METRICS.fullmatch(relative) or RANK_LOG.fullmatch(relative))
+        return relative == LAUNCHER_LOG or bool(RANK_METRICS.fullmatch(relative) or RANK_LOG.fullmatch(relative))
 
     def _pieces(self, path: str, relative: str, offset: int, end: int) -> Iterator[tuple[str, int, bytes]]:
         with open(path, "rb") as file:

@@ -54,5 +54,7 @@ def of_the_loader() -> list[str]:
     tool = shutil.which("ldconfig", path="/usr/sbin:/sbin")
     if tool is None:
         return []
-    known = subprocess.run([tool, "-p"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stdout
+    known = subprocess.run(
+        [tool, "-p"], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
+    ).stdout
     return [line.rpartition(" => ")[2] for line in known.splitlines() if "libcupti.so." in line]

@@ -85,7 +85,7 @@ class NodesAttempt:
                 self.transport.stop(follower)
         for event in follower.events():
             on_event(event)
-        failure = failure or follower.cut_evidence() or follower.unfinished()
+        failure = failure or follower.cut_evidence() or follower.damage() or follower.unfinished()
         tail = (follower.log_tail(failure) or self._own_log_tail()) if failure else ""
         explained = follower.explained(failure) if failure else None
         nodes = tuple(node.name for node in work.placement.nodes)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from repro.cluster.cluster import Cluster
-from repro.cluster.ssh import Remote, RemoteError
+from repro.cluster.ssh import NOT_FOUND, Remote, RemoteError, Result
 from repro.images.stack import COMPAT, TRACER, compat_sources
 from repro.launch.nodes.libraries import COMPAT_FOLDER, needs_forwarders
 from repro.launch.program_code import files_digest
@@ -106,9 +107,17 @@ def deliver(remote: Remote, code: Code) -> None:
     order = json.dumps({"work": cluster.work, "digest": code.digest, "files": code.files})
     done = remote.run([cluster.python, "-B", "-c", RECEIVE], stdin=order, check=False, timeout=PATIENCE_S)
     if done.status:
-        reason = (done.stderr.strip().splitlines() or [f"status {done.status}"])[-1]
-        raise RemoteError(
-            remote.node.name,
-            f"the trainers cannot be copied to {cluster.work}: {reason}. "
-            f"`make provision CLUSTER={cluster.setting}` sets that folder up",
+        raise RemoteError(remote.node.name, f"the trainers cannot be copied to {cluster.work}: {_why(cluster, done)}")
+
+
+def _why(cluster: Cluster, done: Result) -> str:
+    """Why the code was not taken; what provisioning sets up is the folder alone."""
+    if done.status == NOT_FOUND:
+        return (
+            f"there is no {cluster.python}; install Python 3.8 or newer there, or name the one that is there as "
+            f"ansible_python_interpreter in {cluster.variables}"
         )
+    reason = (done.stderr.strip().splitlines() or [f"status {done.status}"])[-1]
+    if re.match("PermissionError|FileNotFoundError", reason):
+        return f"{reason}. `make provision CLUSTER={cluster.setting}` sets that folder up"
+    return reason

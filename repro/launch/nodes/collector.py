@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.launch.agent.ranks import LAUNCHER_LOG, METRICS, RANK_LOG, TRACE
+from repro.launch.agent.ranks import LAUNCHER_LOG, RANK_LOG, RANK_METRICS, TRACE
 from repro.launch.attempt import Event, Tail
 from repro.launch.placement import Placement
+from repro.runs.failures import Failure
+from repro.runs.metrics import METRICS, damage
 from repro.runs.record import CutLog
 
 LOG_CAP = 256 << 20
@@ -35,7 +38,7 @@ class LogCollector:
     def __init__(self, folder: Path, placement: Placement, cap: int = LOG_CAP, traces: bool = False):
         self.folder, self._cap, self._traces = folder, cap, traces
         self._placement = placement
-        self.tails = {rank: Tail(folder / f"metrics-rank{rank}.jsonl") for rank in range(placement.world_size)}
+        self.tails = {rank: Tail(folder / METRICS.format(rank)) for rank in range(placement.world_size)}
         self._new: set[int] = set()
         self._copies: dict[Path, _Copy] = {}
         for rank in self.tails:
@@ -72,7 +75,7 @@ class LogCollector:
         copy.printed = max(copy.printed, offset + len(content))
         gap = offset - copy.next
         fits = copy.written + len(content) <= self._cap
-        if gap < 0 or not fits or (gap and (not content or METRICS.fullmatch(name))):
+        if gap < 0 or not fits or (gap and (not content or RANK_METRICS.fullmatch(name))):
             return
         with open(path, "ab") as file:
             file.write((GAP.format(bytes=gap).encode() if gap else b"") + content)
@@ -98,7 +101,7 @@ class LogCollector:
         ranks = self._placement.ranks(index)
         if name == LAUNCHER_LOG:
             return self.launcher_log(index)
-        if (found := METRICS.fullmatch(name)) and int(found[1]) in ranks:
+        if (found := RANK_METRICS.fullmatch(name)) and int(found[1]) in ranks:
             self._new.add(int(found[1]))
             return self.tails[int(found[1])].path
         if (found := RANK_LOG.fullmatch(name)) and int(found[1]) < len(ranks) and found[2] not in (".", ".."):
@@ -118,11 +121,15 @@ class LogCollector:
 
     def finished(self, rank: int) -> bool:
         """Whether a rank reported the end of its work."""
-        return self.tails[rank].last.get("event") == "end"
+        return self.tails[rank].finished
 
     def unfinished(self) -> list[int]:
         """The ranks that did not."""
         return [rank for rank in self.tails if not self.finished(rank)]
+
+    def damage(self, ranks: Iterable[int]) -> Failure | None:
+        """The failure of an attempt in which these ranks left damaged metrics."""
+        return damage(line for rank in ranks for line in self.tails[rank].damaged)
 
 
 def safe(name: str) -> str:

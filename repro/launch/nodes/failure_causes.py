@@ -88,6 +88,14 @@ def node_ended(node: str, status: int | None, runtime: Runtime, lines: list[str]
         else:
             message = N_("{runtime} on {node} did not start the container: {said}")
         return Failure(message, {"runtime": runtime.launched_by, "node": node, "said": said})
+    if runtime.engine and status is not None and status < 0:
+        values = {"runtime": runtime.launched_by, "node": node, "signal": signal_name(-status)}
+        return Failure(
+            N_(
+                "the client of {runtime} on {node}, which holds the container, was killed by {signal}, and the container ended"
+            ),
+            values,
+        )
     if runtime.engine and status in (128 + signal.SIGKILL, 128 + signal.SIGTERM):
         return Failure(
             N_("the container on {node} was stopped from outside (status {status})"), {"node": node, "status": status}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.analysis.measurement import LOG
-from repro.launch.agent.ranks import METRICS
+from repro.launch.agent.ranks import RANK_METRICS
 from repro.launch.attempt import Event, Interrupts, Limits, LossWatch, OnEvent, PauseDetector, StallDetector
 from repro.launch.gpu_sampler import events_of
 from repro.launch.nodes.collector import LogCollector
@@ -150,9 +150,13 @@ class AttemptFollower:
     def cut_evidence(self) -> Failure | None:
         """The failure of an attempt whose figures would be read from a file that was cut."""
         for log in self.cut():
-            if log.path == LOG or METRICS.fullmatch(log.path):
+            if log.path == LOG or RANK_METRICS.fullmatch(log.path):
                 return evidence_cut(log)
         return None
+
+    def damage(self) -> Failure | None:
+        """The failure of an attempt whose ranks left lines in their metrics that are no events."""
+        return self._collector.damage(self._collector.tails)
 
     def unfinished(self) -> Failure | None:
         """The failure of the first rank that has not come to its end."""
@@ -228,6 +232,9 @@ class AttemptFollower:
             self._failed.add(rank)
         elif not self._collector.finished(rank):
             self._failed.add(rank)
+            if status == 0 and (damage := self._collector.damage([rank])):
+                self._failures.add(damage)
+                return
             self._failures.add(*rank_ended(rank, self._work.placement.node_of(rank).name, status))
 
     def _node_ended(self, index: int, message: dict) -> None:
@@ -248,7 +255,8 @@ class AttemptFollower:
             return
         self._launchers.add(index)
         runtime = self._work.cluster.runtime
-        if self._work.placement.world_size == 1 and status not in runtime.refusals:
+        client_killed = runtime.engine and status < 0
+        if self._work.placement.world_size == 1 and not client_killed and status not in runtime.refusals:
             self._rank_ended(0, as_of_a_process(status) if runtime.in_image else status)
         else:
             logs = self._collector.launcher_log(index), self._collector.rank_folder(ranks[0]) / "stderr"

@@ -118,6 +118,7 @@ class Work:
             "first": self.placement.ranks(index)[0],
             "ranks": 0 if share.exclusive else share.ranks,
             "port": self.port if index == 0 and not share.exclusive else 0,
+            "meeting": self._meeting(index, hosts) if share.nodes > 1 else {},
             "argv": node_argv(self.cluster, hosts[index], share, device, environment, name, labels),
             "caches": list(caches(self.cluster)),
             "libraries": libraries,
@@ -127,6 +128,11 @@ class Work:
             "sample": sample_command() if device == "cuda" else [],
             "log_cap": LOG_CAP,
         }
+
+    def _meeting(self, index: int, hosts: list[Host]) -> dict:
+        """What `repro.launch.agent.meeting.meet` does on the node at a position."""
+        own = {"address": hosts[0].address, "port": self.port, "key": self.key}
+        return {**own, "index": index, "others": len(self.placement.nodes) - 1}
 
     def _share(self, index: int, hosts: list[Host]) -> Share:
         return Share(

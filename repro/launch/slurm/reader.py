@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 import time
 from collections.abc import Callable, Iterable
 
 from repro.cluster.local_shell import LocalShell
 from repro.cluster.ssh import Remote, RemoteError
+from repro.launch.nodes.agent_answer import message_of
 from repro.launch.slurm.client import SlurmError
 
 AGAIN_S = 1.0
@@ -112,15 +112,12 @@ class Reader:
         position, _, text = line.partition(" ")
         if position == "status":
             number, _, status = text.partition(" ")
-            self._on_status(int(number), int(status))
+            with contextlib.suppress(ValueError):
+                self._on_status(int(number), int(status))
         if not position.isdigit() or int(position) not in self._offsets:
             return
         index, self._heard = int(position), time.monotonic()
         self._offsets[index] += len(text.encode()) + 1
         if not text:
             return
-        try:
-            message = json.loads(text)
-        except ValueError:
-            message = {"error": text}
-        self._on_message(index, message)
+        self._on_message(index, message_of(text))

@@ -8,8 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from repro.cluster.login_shell import Answer, why_not_begun
 from repro.cluster.ssh import NO_STATUS, Remote, connection_goes_on
 from repro.launch.agent.__main__ import CUT_OFF
+from repro.launch.nodes.agent_answer import message_of
 from repro.launch.nodes.work import LEASE_S
 
 BEAT_S = 2.0
@@ -53,7 +55,7 @@ class AgentClient:
         self._channel.close()
 
     def _follow(self) -> None:
-        rest, beaten = b"", time.monotonic()
+        rest, beaten, answer = b"", time.monotonic(), Answer()
         while True:
             try:
                 data = self._channel.recv(CHUNK)
@@ -66,22 +68,19 @@ class AgentClient:
                 self._send(b"\n")
             if data:
                 self.heard = time.monotonic()
-                *lines, rest = (rest + data).split(b"\n")
+                *lines, rest = (rest + answer(data)).split(b"\n")
                 for line in lines:
                     self._take(line)
-        self._on_message({"gone": ""} if self._ended else self._why())
+        self._on_message({"gone": ""} if self._ended else self._why(answer))
         self.gone.set()
 
     def _take(self, line: bytes) -> None:
-        try:
-            message = json.loads(line)
-        except ValueError:
-            message = {"error": line.decode("utf-8", "replace")}
+        message = message_of(line.decode("utf-8", "replace"))
         self.identity = message.get("agent", self.identity)
         self._ended |= bool(message.keys() & {"end", "error", "held", "others"})
         self._on_message(message)
 
-    def _why(self) -> dict:
+    def _why(self, answer: Answer) -> dict:
         """Why an agent ended before its work: what it printed last, its status, or that the connection ended.
 
         `connected` says that the connection outlives it.
@@ -92,6 +91,9 @@ class AgentClient:
         lines = output.decode("utf-8", "replace").strip().splitlines()
         if not connection_goes_on(self._channel):
             return {"gone": lines[-1] if lines else CONNECTION_LOST}
+        if not answer.begun:
+            printed = (answer.before + b"\n" + output).decode("utf-8", "replace")
+            return {"gone": why_not_begun(self._channel.recv_exit_status(), printed)}
         status = self._channel.exit_status if self._channel.exit_status_ready() else NO_STATUS
         if status == NO_STATUS or status > 128:
             return {"gone": "it was killed", "connected": True}

@@ -47,6 +47,8 @@ class SshLauncher(ClusterLauncher):
             for name, member in pool.members.items():
                 if member.removed:
                     print(f"{name}: removed what an earlier run left: {', '.join(member.removed)}", file=sys.stderr)
+            for said in pool.namesakes():
+                print(f"note: {said}", file=sys.stderr)
             yield SshSession(self.target, pool, self.target.fingerprints(pool.over))
 
 

@@ -6,7 +6,7 @@ import contextlib
 import json
 import queue
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from repro.cluster.cluster import Cluster, ClusterError, Node
@@ -102,7 +102,7 @@ class NodeSession:
         order = {
             "do": "hold",
             "work": self.cluster.work,
-            "owner": self._owner,
+            "owner": {**self._owner, "node": self.node.name},
             "containers": self.cluster.runtime.engine,
         }
         self._lease = self.start(order, self._hear)
@@ -110,6 +110,13 @@ class NodeSession:
             answer = self._answers.get(timeout=ANSWER_S)
         except queue.Empty:
             raise RemoteError(self.node.name, f"no answer within {ANSWER_S} s") from None
+        if "held" in answer and answer["held"].get("mark") == self._owner["mark"]:
+            other = answer["held"].get("node")
+            raise RemoteError(
+                self.node.name,
+                f"{other} and {self.node.name} are the same machine, and each node is one of its own; leave one of them out "
+                f"of {self.cluster.folder / 'hosts.yml'}",
+            )
         if "held" in answer:
             raise LockedError(self.node.name, held_text(self.cluster, answer["held"]))
         if "others" in answer:
@@ -175,6 +182,18 @@ class NodePool:
     def __exit__(self, *error: object) -> None:
         each_of(lambda member: member.release(), self.members.values())
         self.members = {}
+
+    def namesakes(self) -> Iterator[str]:
+        """What is to be said of nodes that have the same host name, by which a report could not tell them apart."""
+        names: dict[str, list[str]] = {}
+        for name, member in self.members.items():
+            names.setdefault(member.facts["host"], []).append(name)
+        for host, nodes in names.items():
+            if len(nodes) > 1:
+                yield (
+                    f"{', '.join(nodes)} all have the host name {host}, and results count nodes by it; give each a name of "
+                    "its own (hostnamectl set-hostname NAME)"
+                )
 
     def announce(self, run: str) -> None:
         """Let the nodes tell others which run they are held for."""

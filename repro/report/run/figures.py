@@ -11,7 +11,8 @@ from repro.report.charts.figure import FigureSpec, efficiency, repeats_caption, 
 from repro.report.charts.lines import GridChart, LineChart, Series
 from repro.report.charts.rows import BarChart, Panel
 from repro.report.run.data import ReportData
-from repro.runs.files import RunPath, events
+from repro.runs.files import RunPath
+from repro.runs.metrics import METRICS, events
 from repro.utils.i18n import Translate
 
 FIELDS = 24
@@ -153,7 +154,7 @@ def iteration_times(data: ReportData, files: RunPath) -> list[tuple[str, dict[in
     found: dict[str, dict] = {}
     for attempt in data.attempts:
         if attempt["status"] == "ok":
-            points = _points(files / attempt["folder"] / "metrics-rank0.jsonl")
+            points = _points(files / attempt["folder"] / METRICS.format(0))
             if len(points) > 1:
                 found.setdefault(attempt["unit"], {})[attempt["repeat"]] = points
     return [(_name(result), found[result.unit.name]) for result in data.results if result.unit.name in found]

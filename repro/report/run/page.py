@@ -19,6 +19,7 @@ from repro.report.run.programs import deviation_section, program_rows
 from repro.runs.failures import Failure
 from repro.runs.files import check_plain
 from repro.runs.manifest import discard_derived
+from repro.runs.metrics import DamagedLine
 from repro.runs.record import RUNS, RecordError, Run, cut_logs, write_json, write_text
 from repro.utils.i18n import LANGUAGES, N_, Translate, catalogue
 
@@ -209,6 +210,9 @@ def _failures(_: Translate, data: ReportData) -> list[Section]:
         interrupted = attempt["status"] == "interrupted"
         reason = _("stopped by hand") if interrupted else Failure.from_json(attempt["failure"]).text(_)
         text = _("{reason}. Its logs: `{folder}`").format(reason=reason, folder=attempt["folder"])
+        if damaged := [DamagedLine(**line) for line in attempt.get("damaged", ())]:
+            more = _("{n} lines of its metrics are damaged, the first is line {line} of {file}")
+            text += "; " + more.format(n=len(damaged), line=damaged[0].line, file=damaged[0].file)
         tail = (Code(attempt["log_tail"]),) if attempt.get("log_tail") else ()
         title = _("{unit}, repeat {n}").format(unit=attempt["unit"], n=attempt["repeat"])
         sections.append(Section(f"failure-{number}", title, (Text(text), *tail), level=3))

@@ -23,6 +23,7 @@ from repro.report.site.print_pages import PRINTED
 from repro.utils.errors import ReproError
 from repro.utils.i18n import LANGUAGES, catalogue
 from repro.utils.paths import REPORTS, ROOT
+from repro.utils.progress import Steps
 
 FOLDER = REPORTS / "site"
 FIGURES = REPORTS / "figures"
@@ -58,7 +59,9 @@ def render(folder: Path = FOLDER, base_url: str = "", jobs: int | None = None) -
     write_preview(content(), folder / "assets" / preview.NAME)
     names = [page.name for page in pages(content())]
     with ProcessPoolExecutor(jobs or os.cpu_count()) as pool:
-        list(pool.map(partial(_write, folder, base_url), names))
+        steps = Steps(len(names), "pages")
+        for name, _done in zip(names, pool.map(partial(_write, folder, base_url), names), strict=True):
+            steps.done(name)
     (folder / "index.html").write_text(_entrance(), encoding="utf-8")
     return [path for path in folder.rglob("*") if path.is_file()]
 

@@ -1,8 +1,12 @@
 """The agent's own loop where what it asks for fails: it never outlives its controller, nor leaves ranks behind."""
 
+import errno
+import json
 import socket
 import subprocess
 import sys
+import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -37,6 +41,13 @@ def test_an_engine_that_hangs_is_asked_again_later(tmp_path, monkeypatch):
     assert node.first_process("any") == 0
 
 
+@pytest.fixture(autouse=True)
+def never_cut_off(monkeypatch):
+    """No lease of this process's own input."""
+    monkeypatch.setattr(agent, "Lease", lambda *given: SimpleNamespace(stopped=threading.Event()))
+    monkeypatch.setattr(agent, "beat", lambda *given: None)
+
+
 def order_in(folder, **changes):
     return {
         "folder": str(folder / "run"),
@@ -45,6 +56,7 @@ def order_in(folder, **changes):
         "config": {},
         "port": 0,
         "libraries": {},
+        "meeting": {},
         "cupti": {},
         "lease_s": 60,
         "container": "",
@@ -84,21 +96,43 @@ def test_the_folder_of_another_is_left_alone(tmp_path):
     assert (tmp_path / "run" / "log").exists()
 
 
+def test_nodes_that_do_not_meet_start_nothing(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(agent, "meet", lambda order, stopped: "it cannot connect" if order["index"] else "")
+    agent.run(order_in(tmp_path, meeting={"index": 1}))
+    assert '"error": "it cannot connect"' in capfd.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_ranks_end_with_an_agent_that_cannot_follow_them(tmp_path, monkeypatch):
     ended = []
     order = order_in(tmp_path, container="c")
 
-    class NoLease:
-        def __init__(self, *given):
-            pass
-
     def fail(process, lease, order):
         raise OSError(5, "Input/output error")
 
-    for name, stand_in in {"Lease": NoLease, "beat": lambda *given: None, "start": lambda order: "ranks"}.items():
-        monkeypatch.setattr(agent, name, stand_in)
+    monkeypatch.setattr(agent, "start", lambda order: "ranks")
     monkeypatch.setattr(agent, "follow", fail)
     monkeypatch.setattr(agent, "end", lambda process, container: ended.append((process, container)))
     with pytest.raises(OSError, match="Input/output error"):
         agent.run(order)
     assert ended == [("ranks", "c")]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.EMFILE, "Too many open files"), "(limit nofile of this account: "),
+        (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), "(limit nproc of this account: "),
+        (RuntimeError("can't start new thread"), "(limit nproc of this account: "),
+        (OSError(errno.ENOENT, "No such file"), ""),
+    ],
+)
+def test_a_limit_that_is_reached_is_named(error, said):
+    assert agent.limit_reached(error).strip().startswith(said)
+    assert bool(agent.limit_reached(error)) == bool(said)
+
+
+def test_what_a_program_prints_need_not_be_text(capfd):
+    agent.ask({"argv": ["printf", "\\377\\n"], "patience_s": 10})
+    first = json.loads(capfd.readouterr().out.splitlines()[0])
+    assert first == {"status": 0, "stdout": "\ufffd\n", "stderr": ""}

@@ -26,6 +26,7 @@ def test_the_last_line_is_the_answer():
             {"stderr": "Traceback\nImportError: no json\n", "status": 1},
             "n1: its agent gave no answer: ImportError: no json",
         ),
+        ({"stdout": "17\n", "status": 0}, "n1: its agent gave no answer: it ended with status 0"),
         ({"stdout": "module loaded\n", "status": 127}, "n1: its agent gave no answer: it ended with status 127"),
     ],
 )

@@ -6,12 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from repro.launch.nodes.code_upload import RECEIVE, Code
+from repro.cluster.ssh import RemoteError, Result
+from repro.launch.nodes.code_upload import RECEIVE, Code, deliver
 from repro.launch.program_code import files_digest
 from repro.utils.paths import sha256_of
+from tests.support.clusters import V100
 
 FILES = {f"repro/{number}.py": f"{number}\n" * 2000 for number in range(40)}
 DIGEST = files_digest((name, sha256_of(text.encode())) for name, text in FILES.items())
@@ -68,3 +71,25 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         receive(tmp_path, monkeypatch)
     assert os.listdir(tmp_path / "code") == []
+
+
+PERMISSION = "PermissionError: [Errno 13] Permission denied: '/var/lib/w/code'"
+
+
+@pytest.mark.parametrize(
+    ("status", "stderr", "said", "provisions"),
+    [
+        (127, "sh: 1: /usr/bin/python3: not found", "there is no /usr/bin/python3; install Python 3.8 or newer", False),
+        (1, f"Traceback\n{PERMISSION}", PERMISSION, True),
+        (1, "OSError: [Errno 30] Read-only file system", "Read-only file system", False),
+        (1, "OSError: [Errno 28] No space left on device", "No space left on device", False),
+        (1, "", "status 1", False),
+    ],
+)
+def test_why_a_node_does_not_take_the_code(status, stderr, said, provisions):
+    """Provisioning is named only where it helps: it makes the folder."""
+    remote = SimpleNamespace(cluster=V100, node=V100.nodes[0], run=lambda argv, **given: Result("", stderr, status))
+    with pytest.raises(RemoteError) as error:
+        deliver(remote, Code())
+    assert said in str(error.value)
+    assert ("make provision" in str(error.value)) == provisions

@@ -60,10 +60,28 @@ def test_docker_that_was_restarted_is_named_although_its_container_was_seen_to_e
     )
 
 
+def test_a_docker_client_that_was_killed_is_named(follower):
+    assert followed(follower, {"launcher": -9}, {"end": -9}) == (
+        "the client of Docker on n2, which holds the container, was killed by SIGKILL, and the container ended"
+    )
+
+
 def test_a_container_that_was_stopped_from_outside_without_docker_itself(follower):
     assert followed(follower, {"launcher": 143}, {"end": 143}) == (
         "the container on n2 was stopped from outside (status 143)"
     )
+
+
+def test_a_rank_whose_metrics_are_damaged_is_named_by_file_and_line(follower):
+    half = {"file": "metrics-rank3.jsonl", "at": 0, "data": '{"event": "st' + BEGUN}
+    named = 'line 1 of metrics-rank3.jsonl is damaged: {"event": "st{"event": "start", "rank": 3, "time": 1}'
+    assert followed(follower, half, {"rank": 3, "status": 0}) == named
+    assert follower.damage().text() == named
+
+
+def test_a_rank_that_fails_is_named_although_its_metrics_are_damaged(follower):
+    half = {"file": "metrics-rank3.jsonl", "at": 0, "data": "\x00\n"}
+    assert followed(follower, half, {"rank": 3, "status": 9}) == "rank 3 on n2 exited with status 9"
 
 
 @pytest.mark.parametrize(

@@ -511,6 +511,38 @@ def test_pyxis_puts_each_step_into_the_image(tmp_path):
 
 def test_a_prologue_runs_before_the_task_of_each_node(tmp_path):
     script = request_in(tmp_path, prologue=("module load a",)).script(shown=True)
-    assert "--kill-on-bad-exit=1 bash -lc 'set -e" in script
+    assert "--kill-on-bad-exit=1 sh -c 'exec \"$@\" 3>&1 >&2' sh bash -lc 'set -e" in script
     assert "module load a" in script
     assert "bash -lc" not in request_in(tmp_path).script(shown=True)
+
+
+@pytest.mark.parametrize("ahead_s", [-3600, -61, 0, 61, 3600])
+def test_a_lease_does_not_depend_on_whose_clock_its_time_is_by(tmp_path, ahead_s):
+    """A file server's clock, or that of the login node, may be off from the batch node's by any time."""
+    request = request_in(tmp_path, slurm=Slurm(lease_seconds=3))
+    script = request.script()
+    fresh = script[script.index("renewed=''") : script.index("\nbeats()")]
+    looks = f"{fresh}\nfor look in 1 2 3 4 5 6 7 8; do fresh && echo fresh || echo stale; sleep 1; done"
+    lease = tmp_path / "lease"
+
+    def touch():
+        os.utime(lease, (time.time() + ahead_s,) * 2)
+
+    lease.touch()
+    touch()
+    shell = subprocess.Popen(
+        ["bash", "-uc", looks], stdout=subprocess.PIPE, text=True, env={**os.environ, "folder": str(tmp_path)}
+    )
+    for _ in range(3):
+        time.sleep(1)
+        touch()
+    said = shell.communicate()[0].split()
+    assert said[:4] == ["fresh"] * 4, "while it is renewed"
+    assert said[-1] == "stale", "and 3 s after that no longer"
+
+
+def test_without_its_lease_a_job_is_over(tmp_path):
+    script = request_in(tmp_path).script()
+    fresh = script[script.index("renewed=''") : script.index("\nbeats()")]
+    done = subprocess.run(["bash", "-uc", f"{fresh}\nfresh"], env={**os.environ, "folder": str(tmp_path / "removed")})
+    assert done.returncode == 1

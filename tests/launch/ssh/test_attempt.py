@@ -398,6 +398,7 @@ def test_a_rank_that_ends_with_the_lease_is_not_reported(tmp_path):
         "ranks": 1,
         "caches": [],
         "libraries": {},
+        "meeting": {},
         "cupti": {},
         "sample": [],
         "log_cap": 1 << 24,

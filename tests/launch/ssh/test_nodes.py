@@ -1,5 +1,9 @@
 """A pool of nodes: whatever goes wrong with one while they are opened, none of the others stays open."""
 
+import os
+import sys
+import time
+
 import pytest
 
 from repro.cluster.inventory import ClusterError
@@ -73,3 +77,25 @@ def test_nodes_that_are_out_of_reach_are_named(opened):
     opened.errors = {NAMES[0]: RemoteError(NAMES[0], "no route")}
     with pytest.raises(ClusterError, match=f"cannot be used now:\n{NAMES[0]}: no route"):
         NodePool(V100, Code(), "tests").__enter__()
+
+
+def test_one_machine_under_two_names_is_named_at_once(server, tmp_path):
+    """Not after the lease that a lost connection would have left."""
+    (tmp_path / "work").mkdir()
+    cluster = server.cluster(
+        2, work=str(tmp_path / "work"), runtime_name="venv", python=os.path.realpath(sys.executable)
+    )
+    began = time.monotonic()
+    with pytest.raises(
+        ClusterError, match=r"node[01] and node[01] are the same machine, .* leave one of them out of .*yml"
+    ):
+        NodePool(cluster, Code(), "tests").__enter__()
+    assert time.monotonic() - began < 12
+
+
+def test_nodes_of_one_host_name_are_said(opened):
+    with NodePool(V100, Code(), "tests") as pool:
+        for name, member in pool.members.items():
+            member.facts = {"host": "localhost" if name in NAMES[:2] else name}
+        (said,) = pool.namesakes()
+    assert said.startswith(f"{NAMES[0]}, {NAMES[1]} all have the host name localhost")

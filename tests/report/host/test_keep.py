@@ -13,8 +13,9 @@ from repro.analysis.process_info import process_info
 from repro.report.host import keep as keeping
 from repro.report.host.keep import REPRODUCED, UUID, Replacements, keep, replacements, runs_of
 from repro.runs.digests import entered
-from repro.runs.files import KEPT, content, events, gpu_samples, names, open_files, read_json
+from repro.runs.files import KEPT, content, gpu_samples, names, open_files, read_json
 from repro.runs.manifest import DERIVED, MANIFEST, record, verify
+from repro.runs.metrics import events
 from repro.runs.record import RecordError, Run
 from repro.utils.paths import ROOT, sha256
 from tests.support import kept as support

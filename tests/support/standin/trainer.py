@@ -2,7 +2,7 @@
 
 Faults for tests are asked for by the environment variable STANDIN: "exit=3@2" (rank 2 exits with status 3),
 "quiet@1" (rank 1 exits with status 0 before its end), "slow=2@0" (rank 0 begins 2 s later), "hang@0", "kill@0",
-"full@0", "garbage@0", "nan@0", "stay@0" (hangs after its rows), "print=40@1" (rank 1 prints 40 MiB before its rows); "census" has rank 0 write one of a
+"full@0", "damage@1" (half a line is left in its metrics, and more follows), "garbage@0", "nan@0", "stay@0" (hangs after its rows), "print=40@1" (rank 1 prints 40 MiB before its rows); "census" has rank 0 write one of a
 compiled job, and with "learns" its loss depends on the seed and the learning rate, as a training's does.
 Where a tracer of kernels is asked for, its file is written, of an iteration that is made up (`trace`).
 """
@@ -111,6 +111,8 @@ def main():
         metrics.write(json.dumps(start) + "\n")
         if rank == 0 and "census" in os.environ.get("STANDIN", ""):
             metrics.write(json.dumps({"event": "census", "rank": rank, "time": now, "operators": OPERATORS}) + "\n")
+        if f"damage@{rank}" in os.environ.get("STANDIN", "").split():
+            metrics.write('{"event": "iterat' + json.dumps(start) + "\n")
         misbehave(rank, config)
         if rank == 0 and os.environ.get("KERNEL_TRACE_FILE") and "untraced" not in os.environ.get("STANDIN", ""):
             trace(os.environ["KERNEL_TRACE_FILE"], config["iterations"], now)

@@ -1,0 +1,69 @@
+"""Lines that say how far a long task is, so that none is silent: by its steps, or at intervals while another program runs."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+SILENCE_S = 10.0
+"""After how many seconds without a line the next one is due."""
+
+
+def to_stderr(text: str) -> None:
+    """Show a line beside what the task prints."""
+    print(text, file=sys.stderr, flush=True)
+
+
+class Steps:
+    """Counts the steps of a task and says, not more often than every SILENCE_S seconds, how many are done, and what is left.
+
+    Parameters
+    ----------
+    total : how many steps there are, or how much work in any unit.
+    what : what is counted, in the plural.
+    say : shows a line.
+    """
+
+    def __init__(self, total: float, what: str, say: Callable[[str], object] = to_stderr):
+        self._total, self._what, self._say = total, what, say
+        self._done, self._started = 0.0, time.monotonic()
+        self._said = self._started
+
+    def done(self, name: str = "", work: float = 1) -> None:
+        """A step has ended; `name` says which."""
+        self._done += work
+        now = time.monotonic()
+        if now - self._said < SILENCE_S or self._done >= self._total:
+            return
+        self._said, spent = now, now - self._started
+        left = spent / self._done * (self._total - self._done)
+        behind = f" ({name})" if name else ""
+        self._say(
+            f"{duration(spent)}: {self._done:.0f} of {self._total:.0f} {self._what}{behind}, {duration(left)} left"
+        )
+
+
+@contextmanager
+def said_meanwhile(now: Callable[[], str], say: Callable[[str], object] = to_stderr) -> Iterator[None]:
+    """Say every SILENCE_S seconds for how long the block has run, and what it does now."""
+    started, ended = time.monotonic(), threading.Event()
+
+    def go_on() -> None:
+        while not ended.wait(SILENCE_S):
+            say(f"{duration(time.monotonic() - started)}: {now()}")
+
+    thread = threading.Thread(target=go_on, daemon=True, name="progress")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def duration(seconds: float) -> str:
+    """Seconds, or from 100 of them on minutes, for people."""
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
