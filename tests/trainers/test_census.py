@@ -32,7 +32,7 @@ READ = {
 }
 STEPS = {"accumulation_steps": 2}
 JOBS = {
-    **{f"{report} 1x1x1": (report, (1, 1, 1), {}) for report in PROGRAMS},
+    **{f"{report} 1x1x1": (report, (1, 1, 1), {}) for report in PROGRAMS if not report.startswith("resnet50")},
     **{f"{report} 2x1x1": (report, (2, 1, 1), {}) for report in PROGRAMS},
     "sharded optimizer 2x1x1": ("gpt2-small-2020-12", (2, 1, 1), {"optimizer_sharding": 1}),
     "tensor 1x2x1": ("gpt-3d-2021-05", (1, 2, 1), {}),
@@ -55,16 +55,8 @@ REWRITES = (
     "take_turns",
 )
 """What the tuned program does to a job besides."""
-
-
-SWITCHES = {
-    **{switch: ("gpt-3d-2021-05", switch, {}) for switch in REWRITES},
-    "check_the_norm of GPT-2": ("gpt2-small-2020-12", "check_the_norm", {}),
-    "blocks": ("gpt-3d-2021-05", "blocks", {"shape": LONG}),
-    "parts": ("gpt-3d-2021-05", "parts", {}),
-    "positions": ("gpt-3d-2021-05", "positions", {}),
-}
-"""Parts of the tuned program in the published one, by name: report, what the probe switches on, and a change."""
+SWITCHES = {**{name: {} for name in REWRITES}, "blocks": {"shape": LONG}, "parts": {}, "positions": {}}
+"""What of the tuned program the probe puts into the GPT of 2021, and what of the configuration differs for it."""
 
 
 def config_of(report: str, layout: tuple, changes: dict, folder: str) -> dict:
@@ -77,11 +69,8 @@ def config_of(report: str, layout: tuple, changes: dict, folder: str) -> dict:
 def census(probe, tmp_path_factory):
     """Callable that gives a job's configuration and census by its name; those of one number of ranks are built together."""
     folder, built = str(tmp_path_factory.mktemp("standins")), {}
-    configs = {name: config_of(*job, folder) for name, job in JOBS.items()}
-    switched = {
-        name: (config_of(report, (1, 1, 1), more, folder), switch) for name, (report, switch, more) in SWITCHES.items()
-    }
-    tasks = {**{name: (config, "") for name, config in configs.items()}, **switched}
+    tasks = {name: (config_of(*job, folder), "") for name, job in JOBS.items()}
+    tasks |= {name: (config_of("gpt-3d-2021-05", (1, 1, 1), more, folder), name) for name, more in SWITCHES.items()}
 
     def give(name: str) -> tuple[dict, dict]:
         ranks = ranks_of(tasks[name][0])
@@ -168,10 +157,9 @@ def test_a_rewrite_fails_the_census(census, switch):
     assert seen(job) != declared(config)
 
 
-@pytest.mark.parametrize("name", ["spare_recomputation", "check_the_norm of GPT-2"])
-def test_a_rewrite_that_finds_something_is_seen_in_the_operators(census, name):
-    config, job = census(name)
-    assert {**seen(job), "changes": CHANGES} != declared(config)
+def test_a_rewrite_that_finds_something_is_seen_in_the_operators(census):
+    config, job = census("spare_recomputation")
+    assert job["parts"] != operators(config)
 
 
 @pytest.mark.parametrize("name", ["blocks", "parts", "positions"])
