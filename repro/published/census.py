@@ -1,15 +1,24 @@
-"""The operators of each published program, counted in its source: `repro/data/census.toml`."""
+"""The operators of each published program, counted in its source, and what the port to oneflow 0.8.0 changes of them.
+
+Both are in `repro/data/census.toml`, which explains its tables.
+"""
 
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from functools import cache
+from typing import Any
 
+from repro.published.deviations import deviations, holds, published_program
 from repro.utils.paths import DATA
 
 FILE = DATA / "census.toml"
-COUNTED = ("layer", "layer_gradient", "outside", "outside_gradient", "recomputed", "each", "once")
-"""The tables of a program's entry whose keys are types of operators."""
+OF_EACH_GRADIENT = ("multi_count_not_finite", "multi_square_sum", "square_sum")
+"""Operators that take every gradient, one by one or all together."""
+
+Parts = dict[str, dict[str, int]]
 
 
 def parameter_tensors(report: str, layers: int) -> int:
@@ -18,13 +27,114 @@ def parameter_tensors(report: str, layers: int) -> int:
     return program.get("parameters", 0) + layers * program.get("layer_parameters", 0)
 
 
-def operator_types(report: str) -> frozenset[str]:
-    """Types of the operators of a report's program, under the names of oneflow 0.8.0; none for one without a census."""
-    program, gradient = _census().get(report, {}), _census()["gradient"]
-    forward = {name for part in ("layer", "outside") for name in program.get(part, {})}
-    backward = {name for operator in forward for name in gradient.get(operator, {})}
-    counted = {name for part in COUNTED for name, count in program.get(part, {}).items() if count > 0}
-    return frozenset(counted | backward)
+def operator_types(config: Mapping) -> frozenset[str]:
+    """Types of the operators that the port has with a trainer's configuration; none for a program without a census."""
+    return frozenset(name for counts in operators(config).values() for name in counts)
+
+
+def operators(config: Mapping, *without: str) -> Parts:
+    """Operators of the port by part and type, with a trainer's configuration: the source's and all declared differences.
+
+    Differences of the deviations `without` are left out.
+    """
+    return _parts(config, _summed(config, without))
+
+
+def source_operators(config: Mapping) -> Parts:
+    """Operators of the published program by part and type, as its source has them."""
+    return operators(config, *(deviation.id for deviation in deviations()))
+
+
+def transfers(config: Mapping, *without: str) -> dict[str, int]:
+    """How many values the ranks exchange because they are taken by another signature than they are made with."""
+    counts, layers, tensors = _summed(config, without), *_sizes(config)
+    each, layer = times(counts["each_transfers"], tensors), times(counts["layer_transfers"], layers)
+    return _sorted(_added(each, layer, counts["transfers"]))
+
+
+def gradients_taken(config: Mapping, *without: str) -> dict[str, int]:
+    """How many gradients the operators of OF_EACH_GRADIENT take."""
+    more, tensors = _summed(config, without)["gradients_taken"], _sizes(config)[1]
+    update = operators(config, *without)["update"]
+    return {name: tensors + more[name] for name in OF_EACH_GRADIENT if name in update}
+
+
+def differences_of(config: Mapping) -> frozenset[str]:
+    """Deviations that change operators or transfers of the port with a trainer's configuration."""
+    return frozenset(entry["deviation"] for entry in _differences(config))
+
+
+def times(counts: Mapping[str, int], number: int) -> Counter:
+    return Counter({name: count * number for name, count in counts.items()})
+
+
+def _parts(config: Mapping, counts: Mapping[str, Counter]) -> Parts:
+    layers, tensors = _sizes(config)
+    waiting = layers - layers // config["layout"]["pipeline"]
+    again = _added(counts["layer"], counts["recomputed"]) if config["activation_checkpointing"] else Counter()
+    parts = {
+        "layers": times(counts["layer"], layers),
+        "layers gradient": times(_added(_gradient(counts["layer"]), counts["layer_gradient"]), layers),
+        "outside": counts["outside"],
+        "outside gradient": _added(_gradient(counts["outside"]), counts["outside_gradient"]),
+        "recomputed": times(again, layers),
+        "micro-steps": _added(
+            times(counts["steps_each"], tensors), times(counts["steps_layer"], waiting), counts["steps"]
+        ),
+        "update": _added(times(counts["each"], tensors), counts["once"]),
+    }
+    sorted_parts = {part: _sorted(each) for part, each in sorted(parts.items())}
+    return {part: each for part, each in sorted_parts.items() if each}
+
+
+def _gradient(counts: Mapping[str, int]) -> Counter:
+    """What goes back through operators that go forward."""
+    return _added(*(times(_census()["gradient"].get(name, {}), count) for name, count in counts.items()))
+
+
+def _summed(config: Mapping, without: tuple[str, ...]) -> Mapping[str, Counter]:
+    """The tables of counts for a configuration, each summed over the entries whose conditions hold."""
+    program = _census().get(published_program(config), {})
+    entries = [program, *(entry for entry in program.get("layouts", ()) if holds(entry["where"], config))]
+    entries += [entry for entry in _differences(config) if entry["deviation"] not in without]
+    summed: dict[str, Counter] = _Tables()
+    for entry in entries:
+        for name, table in entry.items():
+            if isinstance(table, dict) and name != "where":
+                summed[name].update(table)
+    return summed
+
+
+class _Tables(dict):
+    """Counters by name; a table that no entry has is empty."""
+
+    def __missing__(self, name: str) -> Counter:
+        return self.setdefault(name, Counter())
+
+
+def _differences(config: Mapping) -> Iterator[Mapping[str, Any]]:
+    """Entries of the differences whose deviation applies and whose own conditions hold."""
+    applying = {deviation.id for deviation in deviations() if deviation.applies(config)}
+    for entry in _census().get(published_program(config), {}).get("differences", ()):
+        if entry["deviation"] in applying and holds(entry.get("where", {}), config):
+            yield entry
+
+
+def _sizes(config: Mapping) -> tuple[int, int]:
+    """Number of layers, and of parameter tensors."""
+    layers = config["shape"].get("layers", 0)
+    return layers, parameter_tensors(published_program(config), layers)
+
+
+def _added(*counts: Mapping[str, int]) -> Counter:
+    total: Counter = Counter()
+    for each in counts:
+        total.update(each)
+    return total
+
+
+def _sorted(counts: Mapping[str, int]) -> dict[str, int]:
+    return {name: count for name, count in sorted(counts.items()) if count}
 
 
 @cache

@@ -53,8 +53,13 @@ class Deviation:
 
     def applies(self, config: Mapping) -> bool:
         """Whether a trainer with this configuration differs so from the published program."""
-        facts = _facts(config)
-        return self.of(published_program(config)) and all(facts[name] == value for name, value in self.where.items())
+        return self.of(published_program(config)) and holds(self.where, config)
+
+
+def holds(where: Mapping[str, object], config: Mapping) -> bool:
+    """Whether a trainer's configuration meets all conditions, of COUNTED and CHOSEN."""
+    facts = _facts(config)
+    return all(facts[name] == value for name, value in where.items())
 
 
 def published_program(config: Mapping) -> str:

@@ -16,9 +16,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from repro.trainers.config import parse
 from repro.trainers.data.feeder import build_feeder
+from repro.trainers.data.readers import build_reader
+from repro.trainers.data.standin.sets import make
 from repro.trainers.graph.changes import CHANGES
 from repro.trainers.graph.graph import TrainGraph
-from repro.trainers.graph.job_proto import maker, tables_of, taken_by
+from repro.trainers.graph.job_proto import add, maker, remove, tables_of, taken_by
 from repro.trainers.layout import Layout
 from repro.trainers.models import gpt, ops
 from repro.trainers.models.parameters import Parameters
@@ -30,6 +32,9 @@ from repro.trainers.tuning.recomputation import RECOMPUTED
 
 LAYER = re.compile(r"model\.layers\.\d+\b")
 GRADIENT = re.compile(r"_grad|System-AutoGrad-")
+MICRO_STEPS = re.compile(r"System-(GradientAccumulation|Pipeline)-")
+OF_EACH_GRADIENT = ("multi_count_not_finite", "multi_square_sum", "square_sum")
+NORM_OR_OVERFLOW = re.compile(r"System-(ClipGradient|DynamicLossScale|Train)-")
 UPDATE = re.compile(r"System-|_optimizer|adam_bias_correction|WeightDecay|l1_l2")
 
 
@@ -37,7 +42,7 @@ def parts(job) -> dict[str, dict[str, int]]:
     """Operators by part and type.
 
     Parts are "layers" and "outside" for what goes forward, the same with " gradient" for what goes back, "recomputed",
-    and "update" for what follows the gradients.
+    "micro-steps" for what repeats, buffers and adds up, and "update" for what follows the gradients.
     """
     found: dict[str, Counter] = defaultdict(Counter)
     for op in job.net.op:
@@ -49,6 +54,8 @@ def parts(job) -> dict[str, dict[str, int]]:
 def part_of(op) -> str:
     if op.name.startswith(RECOMPUTED):
         return "recomputed"
+    if MICRO_STEPS.match(op.name):
+        return "micro-steps"
     if "model_diff" in op.user_conf.input or (UPDATE.search(op.name) and not op.name.startswith("System-AutoGrad-")):
         return "update"
     part = "layers" if LAYER.search(op.name) else "outside"
@@ -56,20 +63,36 @@ def part_of(op) -> str:
 
 
 def transfers(job) -> dict[str, int]:
-    """How often a value is taken by another signature than it has, by both, as "P>B"; of a mesh as "(S0,P)>(S0,B)"."""
+    """How many values are taken by another signature than they are made with, by both: "P>B", on a mesh "(S0,P)>(S0,B)".
+
+    A value that several operators of a stage take alike moves once. What is the same on all ranks does not move, and
+    the single numbers from which overflow and norm are made are left out: no source says how they move.
+    """
     table, places = tables_of(job)[1]
-    found: Counter = Counter()
+    ranks = {
+        name: tuple(group.parallel_conf.device_name)
+        for group in job.placement.placement_group
+        for name in group.op_set.op_name
+    }
+    moved = set()
     for op in job.net.op:
-        if not op.HasField("user_conf") or op.name not in table:
+        if op.name not in table or NORM_OR_OVERFLOW.match(op.name):
             continue
         taken = getattr(table[op.name], places)
-        for key, given in op.user_conf.input.items():
-            for number, name in enumerate(given.s):
-                made = getattr(table[maker(name)], places)
-                before, after = made[name.split("/")[1]], taken[f"{key}_{number}"]
-                if before != after:
-                    found[f"{spelled(before)}>{spelled(after)}"] += 1
-    return dict(sorted(found.items()))
+        for place, name in inputs_of(op):
+            made = getattr(table[maker(name)], places)
+            before, after = spelled(made[name.split("/")[1]]), spelled(taken[place])
+            if len(ranks[maker(name)]) > 1 and before != after and set(before) - set("(,B)"):
+                moved.add((name, before, after, ranks[op.name]))
+    return dict(sorted(Counter(f"{before}>{after}" for _, before, after, _ in moved).items()))
+
+
+def inputs_of(op) -> list[tuple[str, str]]:
+    """Places and names of what an operator takes."""
+    if op.HasField("output_conf"):
+        return [("in", getattr(op.output_conf, "in"))]
+    given = op.user_conf.input.items() if op.HasField("user_conf") else ()
+    return [(f"{key}_{number}", name) for key, values in given for number, name in enumerate(values.s)]
 
 
 def spelled(signature) -> str:
@@ -84,11 +107,10 @@ def spelled(signature) -> str:
     return names[0] if len(names) == 1 else f"({','.join(names)})"
 
 
-def arguments(job) -> dict[str, int]:
-    """How many values the operators take that look at all gradients together."""
-    looked = ("multi_count_not_finite", "multi_square_sum", "square_sum")
+def gradients_taken(job) -> dict[str, int]:
+    """How many values the operators take that take all gradients."""
     counts = Counter(op.user_conf.op_type_name for op in job.net.op for _ in taken_by(op))
-    return {name: counts[name] for name in looked if counts[name]}
+    return {name: counts[name] for name in OF_EACH_GRADIENT if counts[name]}
 
 
 class Blocks(gpt.GPT):
@@ -127,22 +149,45 @@ def build(config, switch: str) -> tuple:
         model = MODELS[switch](config, make(layout, config))
     elif switch:
         changes = (*CHANGES, getattr(rewrite, switch))
-    graph = TrainGraph(model, None, config, layout, changes)
+    reader = build_reader(config, layout)
+    batch = () if reader else build_feeder(config, layout).batch(0)
+    graph = TrainGraph(model, reader, config, layout, changes)
     with ops.as_on_cuda():
-        graph.build_job(*build_feeder(config, layout).batch(0))
+        graph.build_job(*batch)
     return graph._full_graph_proto, changes
 
 
 def judged(task: dict) -> dict:
     config, switch = parse(task["config"]), task.get("switch", "")
+    if config.data.standin:
+        make(config.data.standin, config.data.path)
     tuned.MANY_LOGITS = 1
     job, changes = build(config, switch)
-    return {
+    found = {
         "parts": parts(job),
         "transfers": transfers(job),
-        "arguments": arguments(job),
+        "gradients taken": gradients_taken(job),
         "changes": [change.__name__ for change in changes],
     }
+    return {**found, "with one more": parts(with_one_more(job)), "with one less": parts(with_one_less(job))}
+
+
+def with_one_more(job):
+    """The job with one of the model's operators twice."""
+    op = next(op for op in job.net.op if op.HasField("user_conf") and part_of(op) == "outside")
+    changed = type(job)()
+    changed.CopyFrom(job)
+    add(changed, f"{op.name}-again", op).user_conf.CopyFrom(op.user_conf)
+    return changed
+
+
+def with_one_less(job):
+    """The job without one operator that goes back."""
+    op = next(op for op in job.net.op if op.HasField("user_conf") and part_of(op) == "outside gradient")
+    changed = type(job)()
+    changed.CopyFrom(job)
+    remove(changed, {op.name: ""})
+    return changed
 
 
 if __name__ == "__main__":

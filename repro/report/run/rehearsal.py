@@ -10,6 +10,7 @@ from repro.perfmodel.work import Job
 from repro.perfmodel.workload import stages
 from repro.planning.plan import PARITY_ITERATIONS, PARITY_TOLERANCE
 from repro.planning.rehearsal import KIND, SAMPLES_PER_RANK, changed_settings
+from repro.planning.trainer_config import config_of
 from repro.published.cases import Case, load_catalogue
 from repro.published.census import operator_types
 from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, scientific, words
@@ -93,7 +94,7 @@ def _not_rehearsed(_: Translate, data: ReportData, named: dict[str, Case]) -> tu
     rows = []
     for report, (case, ran) in _reports(data, named).items():
         changed = "; ".join(f"{name} {before} → {now}" for name, (before, now) in changed_settings(case).items())
-        absent = sorted(operator_types(report) - ran)
+        absent = sorted(operator_types(config_of(case, "cuda")) - ran)
         rows.append(words(report, changed, ", ".join(absent) or "–"))
     text = _(
         "A rehearsal sees no GPU: no CUDA kernel, no NCCL, no mixed precision, no memory of a GPU. The table has what "
