@@ -11,7 +11,6 @@ typedef unsigned short half;
 __device__ inline float wide(half x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y; }
 __device__ inline half narrow(float x) { half y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
 __device__ inline half add(half a, half b) { half c; asm("add.f16 %0, %1, %2;" : "=h"(c) : "h"(a), "h"(b)); return c; }
-__device__ inline half subtract(half a, half b) { half c; asm("sub.f16 %0, %1, %2;" : "=h"(c) : "h"(a), "h"(b)); return c; }
 __device__ inline half multiply(half a, half b) { half c; asm("mul.f16 %0, %1, %2;" : "=h"(c) : "h"(a), "h"(b)); return c; }
 __device__ inline unsigned multiply_pairs(unsigned a, unsigned b)
 {
@@ -26,39 +25,34 @@ typedef long long int64;
 
 __device__ inline float wide(float x) { return x; }
 __device__ inline float add(float a, float b) { return a + b; }
-__device__ inline float subtract(float a, float b) { return a - b; }
-__device__ inline float multiply(float a, float b) { return a * b; }
 template <typename T> __device__ inline T narrowed(float x);
 template <> __device__ inline float narrowed<float>(float x) { return x; }
 template <> __device__ inline half narrowed<half>(float x) { return narrow(x); }
 
-template <typename T> struct Sum {
-    __device__ static T unit() { return narrowed<T>(0.0f); }
-    __device__ static T of(T a, T b) { return add(a, b); }
+struct Sum {
+    __device__ static float unit() { return 0.0f; }
+    __device__ static float of(float a, float b) { return a + b; }
 };
-template <typename T> struct Largest {
-    __device__ static T unit() { return narrowed<T>(-__int_as_float(0x7f800000)); }
-    __device__ static T of(T a, T b) { return wide(b) > wide(a) ? b : a; }
+struct Largest {
+    __device__ static float unit() { return -__int_as_float(0x7f800000); }
+    __device__ static float of(float a, float b) { return fmaxf(a, b); }
 };
 
-__device__ inline float shuffled_down(float x, int by) { return __shfl_down_sync(0xffffffffu, x, by); }
-__device__ inline half shuffled_down(half x, int by) { return (half)__shfl_down_sync(0xffffffffu, (unsigned)x, by); }
+enum { WARP = 32, ROW_THREADS = 256, SOFTMAX_THREADS = 128, VECTOR = 4, ITEMS = 16 };
 
-enum { WARP = 32, ROW_THREADS = 256, ROW_WARPS = ROW_THREADS / WARP, SOFTMAX_THREADS = 128, VECTOR = 4 };
-
-// The values of a block of ROW_THREADS reduced to one, in all of its threads.
-template <typename T, typename Op> __device__ T of_block(T value)
+// The values of a block reduced to one, in all of its threads.
+template <typename Op, int THREADS> __device__ float of_block(float value)
 {
-    __shared__ T parts[ROW_WARPS];
-    __shared__ T whole;
+    __shared__ float parts[THREADS / WARP];
+    __shared__ float whole;
 
     for (int by = WARP / 2; by; by /= 2)
-        value = Op::of(value, shuffled_down(value, by));
+        value = Op::of(value, __shfl_down_sync(0xffffffffu, value, by));
     if (threadIdx.x % WARP == 0)
         parts[threadIdx.x / WARP] = value;
     __syncthreads();
     if (threadIdx.x == 0) {
-        for (int warp = 1; warp < ROW_WARPS; warp++)
+        for (int warp = 1; warp < THREADS / WARP; warp++)
             value = Op::of(value, parts[warp]);
         whole = value;
     }
@@ -68,67 +62,72 @@ template <typename T, typename Op> __device__ T of_block(T value)
     return value;
 }
 
-template <typename T> struct alignas(VECTOR * sizeof(T)) Vector { T each[VECTOR]; };
+struct alignas(16) Vector { float each[VECTOR]; };
 
 // A block per row: whole tiles of it in vectors where it is aligned, the rest element by element.
-template <typename T, typename Op> __device__ void reduce_row(int columns, const T *x, T *y)
+template <typename Op> __device__ void reduce_row(int columns, const float *x, float *y)
 {
-    const int items = sizeof(T) == 4 ? 16 : 32, tile = items * ROW_THREADS;
-    const T *row = x + (int64)blockIdx.x * columns;
-    const bool aligned = (unsigned long long)row % sizeof(Vector<T>) == 0;
-    T value = Op::unit();
+    const int tile = ITEMS * ROW_THREADS;
+    const float *row = x + (int64)blockIdx.x * columns;
+    const bool aligned = (unsigned long long)row % sizeof(Vector) == 0;
+    float value = Op::unit();
     int begin = 0;
 
     for (; begin + tile <= columns; begin += tile) {
         if (aligned) {
-            const Vector<T> *vectors = (const Vector<T> *)(row + begin);
+            const Vector *vectors = (const Vector *)(row + begin);
 #pragma unroll
-            for (int k = 0; k < items / VECTOR; k++) {
-                const Vector<T> vector = vectors[k * ROW_THREADS + threadIdx.x];
+            for (int k = 0; k < ITEMS / VECTOR; k++) {
+                const Vector vector = vectors[k * ROW_THREADS + threadIdx.x];
 #pragma unroll
                 for (int j = 0; j < VECTOR; j++)
                     value = Op::of(value, vector.each[j]);
             }
         } else {
 #pragma unroll
-            for (int k = 0; k < items; k++)
+            for (int k = 0; k < ITEMS; k++)
                 value = Op::of(value, row[begin + k * ROW_THREADS + threadIdx.x]);
         }
     }
     for (int column = begin + threadIdx.x; column < columns; column += ROW_THREADS)
         value = Op::of(value, row[column]);
-    value = of_block<T, Op>(value);
+    value = of_block<Op, ROW_THREADS>(value);
     if (threadIdx.x == 0)
         y[blockIdx.x] = value;
 }
 
-template <typename T> __device__ void subtract_and_exp(int64 rows, int64 columns, const T *x, const T *row_values, T *y)
+// Softmax of a row that fits shared memory, by a block per row.
+template <typename T, int THREADS> __device__ float exp_of_row(int row, int columns, const T *x, float *values)
 {
-    __shared__ float shared;
+    float largest = Largest::unit(), sum = 0;
 
-    for (int64 row = blockIdx.x; row < rows; row += gridDim.x) {
-        if (threadIdx.x == 0)
-            shared = wide(row_values[row]);
-        __syncthreads();
-        const float largest = shared;
-        for (int64 column = threadIdx.x; column < columns; column += SOFTMAX_THREADS)
-            y[row * columns + column] = narrowed<T>(expf(wide(x[row * columns + column]) - largest));
-        __syncthreads();
+    for (int column = threadIdx.x; column < columns; column += THREADS) {
+        values[column] = wide(x[row * columns + column]);
+        largest = fmaxf(largest, values[column]);
     }
+    largest = of_block<Largest, THREADS>(largest);
+    for (int column = threadIdx.x; column < columns; column += THREADS) {
+        values[column] = expf(values[column] - largest);
+        sum += values[column];
+    }
+    return of_block<Sum, THREADS>(sum);
 }
 
-template <typename T> __device__ void divide_rows(int64 rows, int64 columns, const T *x, const T *row_values, T *y)
+template <typename T, int THREADS>
+__device__ void softmax_back(int rows, int columns, const T *dy, const T *y, T *dx, float *values)
 {
-    __shared__ float shared;
+    float *slopes = values + columns;
 
-    for (int64 row = blockIdx.x; row < rows; row += gridDim.x) {
-        if (threadIdx.x == 0)
-            shared = 1.0f / wide(row_values[row]);
-        __syncthreads();
-        const float inverse = shared;
-        for (int64 column = threadIdx.x; column < columns; column += SOFTMAX_THREADS)
-            y[row * columns + column] = narrowed<T>(wide(x[row * columns + column]) * inverse);
-        __syncthreads();
+    for (int row = blockIdx.x; row < rows; row += gridDim.x) {
+        float sum = 0;
+        for (int column = threadIdx.x; column < columns; column += THREADS) {
+            slopes[column] = wide(dy[row * columns + column]);
+            values[column] = wide(y[row * columns + column]);
+            sum += slopes[column] * values[column];
+        }
+        sum = of_block<Sum, THREADS>(sum);
+        for (int column = threadIdx.x; column < columns; column += THREADS)
+            dx[row * columns + column] = narrowed<T>((slopes[column] - sum) * values[column]);
     }
 }
 
@@ -183,17 +182,7 @@ __device__ void cross_entropy_back(int64 n, int64 columns, const float *p, const
     }
 }
 
-#define BOTH(type, suffix)                                                                                             \
-    __global__ void reduce_max_##suffix(int columns, const type *x, type *y) { reduce_row<type, Largest<type>>(columns, x, y); } \
-    __global__ void reduce_sum_##suffix(int columns, const type *x, type *y) { reduce_row<type, Sum<type>>(columns, x, y); } \
-    __global__ void subtract_and_exp_##suffix(int64 rows, int64 columns, const type *x, const type *row_values, type *y) \
-    { subtract_and_exp(rows, columns, x, row_values, y); }                                                             \
-    __global__ void divide_rows_##suffix(int64 rows, int64 columns, const type *x, const type *row_values, type *y)    \
-    { divide_rows(rows, columns, x, row_values, y); }                                                                  \
-    __global__ void multiply_##suffix(int n, const type *a, const type *b, type *y)                                    \
-    { EACH(int, i, n) y[i] = multiply(a[i], b[i]); }                                                                   \
-    __global__ void subtract_rows_##suffix(int n, int columns, const type *x, const type *row_values, type *y)         \
-    { EACH(int, i, n) y[i] = subtract(x[i], row_values[i / columns]); }                                                \
+#define COLUMNS(type, suffix)                                                                                          \
     __global__ void sum_columns_by_threads_##suffix(int elements, int columns, const type *x, type *y)                 \
     { sum_columns_by_threads(elements, columns, x, y); }                                                               \
     __global__ void sum_columns_by_blocks_##suffix(int elements, int columns, const type *x, type *y)                  \
@@ -208,56 +197,90 @@ __device__ void cross_entropy_back(int64 n, int64 columns, const float *p, const
 
 extern "C" {
 
-BOTH(half, f16)
-BOTH(float, f32)
+COLUMNS(half, f16)
+COLUMNS(float, f32)
 LABELS(int, i32)
 LABELS(int64, i64)
 
-// Of 0.1.9: subtraction, exponential and division were kernels of their own in its cross-entropy.
-__global__ void exp_in_place(int n, float *y) { EACH(int, i, n) y[i] = expf(y[i]); }
-__global__ void divide_by_rows(int n, int columns, const float *row_values, float *y)
-{
-    EACH(int, i, n) y[i] = y[i] / row_values[i / columns];
-}
-
-// Of 0.1.9: softmax of up to 4096 columns, a row per block in shared memory.
-__global__ void softmax_forward(int rows, int columns, const float *x, float *y)
+// Softmax: in 0.1.9 of 32 to 4096 columns in fp32 by 256 threads, in 05fdee7d of what fits shared memory by 128.
+__global__ void softmax_forward_f32(int rows, int columns, const float *x, float *y)
 {
     DYNAMIC_SHARED(float, values);
 
     for (int row = blockIdx.x; row < rows; row += gridDim.x) {
-        float largest = Largest<float>::unit(), sum = 0;
-        for (int column = threadIdx.x; column < columns; column += ROW_THREADS) {
-            values[column] = x[row * columns + column];
-            largest = fmaxf(largest, values[column]);
-        }
-        largest = of_block<float, Largest<float>>(largest);
-        for (int column = threadIdx.x; column < columns; column += ROW_THREADS) {
-            values[column] = expf(values[column] - largest);
-            sum += values[column];
-        }
-        sum = of_block<float, Sum<float>>(sum);
+        const float sum = exp_of_row<float, ROW_THREADS>(row, columns, x, values);
         for (int column = threadIdx.x; column < columns; column += ROW_THREADS)
             y[row * columns + column] = values[column] / sum;
     }
 }
 
-__global__ void softmax_backward(int rows, int columns, const float *dy, const float *y, float *dx)
+__global__ void softmax_forward_f16(int rows, int columns, const half *x, half *y)
 {
     DYNAMIC_SHARED(float, values);
-    float *slopes = values + columns;
 
     for (int row = blockIdx.x; row < rows; row += gridDim.x) {
-        float sum = 0;
-        for (int column = threadIdx.x; column < columns; column += ROW_THREADS) {
-            slopes[column] = dy[row * columns + column];
-            values[column] = y[row * columns + column];
-            sum += slopes[column] * values[column];
-        }
-        sum = of_block<float, Sum<float>>(sum);
-        for (int column = threadIdx.x; column < columns; column += ROW_THREADS)
-            dx[row * columns + column] = (slopes[column] - sum) * values[column];
+        const float inverse = 1.0f / exp_of_row<half, SOFTMAX_THREADS>(row, columns, x, values);
+        for (int column = threadIdx.x; column < columns; column += SOFTMAX_THREADS)
+            y[row * columns + column] = narrow(values[column] * inverse);
     }
+}
+
+__global__ void softmax_backward_f32(int rows, int columns, const float *dy, const float *y, float *dx)
+{
+    DYNAMIC_SHARED(float, values);
+    softmax_back<float, ROW_THREADS>(rows, columns, dy, y, dx, values);
+}
+
+__global__ void softmax_backward_f16(int rows, int columns, const half *dy, const half *y, half *dx)
+{
+    DYNAMIC_SHARED(float, values);
+    softmax_back<half, SOFTMAX_THREADS>(rows, columns, dy, y, dx, values);
+}
+
+// The softmax of cross-entropy: a kernel for the largest value of each row, one for the sum, and between them in 05fdee7d
+// a block of 128 threads per row.
+__global__ void reduce_max(int columns, const float *x, float *y) { reduce_row<Largest>(columns, x, y); }
+__global__ void reduce_sum(int columns, const float *x, float *y) { reduce_row<Sum>(columns, x, y); }
+
+__global__ void subtract_and_exp(int64 rows, int64 columns, const float *x, const float *row_values, float *y)
+{
+    __shared__ float shared;
+
+    for (int64 row = blockIdx.x; row < rows; row += gridDim.x) {
+        if (threadIdx.x == 0)
+            shared = row_values[row];
+        __syncthreads();
+        const float largest = shared;
+        for (int64 column = threadIdx.x; column < columns; column += SOFTMAX_THREADS)
+            y[row * columns + column] = expf(x[row * columns + column] - largest);
+        __syncthreads();
+    }
+}
+
+__global__ void divide_rows(int64 rows, int64 columns, const float *x, const float *row_values, float *y)
+{
+    __shared__ float shared;
+
+    for (int64 row = blockIdx.x; row < rows; row += gridDim.x) {
+        if (threadIdx.x == 0)
+            shared = 1.0f / row_values[row];
+        __syncthreads();
+        const float inverse = shared;
+        for (int64 column = threadIdx.x; column < columns; column += SOFTMAX_THREADS)
+            y[row * columns + column] = x[row * columns + column] * inverse;
+        __syncthreads();
+    }
+}
+
+// In 0.1.9 subtraction, exponential and division were kernels of their own, with a thread per element.
+__global__ void subtract_rows(int n, int columns, const float *x, const float *row_values, float *y)
+{
+    EACH(int, i, n) y[i] = x[i] - row_values[i / columns];
+}
+__global__ void exp_in_place(int n, float *y) { EACH(int, i, n) y[i] = expf(y[i]); }
+__global__ void divide_by_rows(int n, int columns, const float *row_values, float *y)
+{
+    EACH(int, i, n) y[i] = y[i] / row_values[i / columns];
 }
 
 // Masks are drawn by one small block per multiprocessor, 16 bytes of mask at a time, with cuRAND's default generator
@@ -338,8 +361,8 @@ __global__ void layer_norm_forward(int rows, int columns, double epsilon, const 
             sum += values[column];
             squares += values[column] * values[column];
         }
-        sum = of_block<float, Sum<float>>(sum);
-        squares = of_block<float, Sum<float>>(squares);
+        sum = of_block<Sum, ROW_THREADS>(sum);
+        squares = of_block<Sum, ROW_THREADS>(squares);
         const float mean = sum * share;
         const float inverse = rsqrtf(fmaxf(squares * share - mean * mean, 0.0f) + (float)epsilon);
         if (threadIdx.x == 0) {
@@ -378,6 +401,7 @@ __global__ void layer_norm_sums(int n, int columns, const half *dy, const half *
 }
 
 // Of 0.1.9: gamma and beta were applied by a kernel each; what lies between them and the sums is cuDNN's.
+__global__ void multiply_f32(int n, const float *a, const float *b, float *y) { EACH(int, i, n) y[i] = a[i] * b[i]; }
 __global__ void multiply_columns(int n, int columns, const float *x, const float *column_values, float *y)
 {
     EACH(int, i, n) y[i] = x[i] * column_values[i % columns];

@@ -37,12 +37,12 @@ def effects(
     from repro.published.cases import load_catalogue
     from repro.runs.record import write_text
 
-    heed_signals()
     cases = load_catalogue().cases
     if results is not None and not results.is_dir():
         raise OptionError(f"RESULTS={results}: there is no such folder")
     folder = results or named_by_time(runs.absolute(), "effects-")
     if results is None:
+        heed_signals()
         libraries, here = Libraries(cublas, cudnn, cupti), gpus()
         time_kernels(subjects(cases), here, stack_of(here, stack or None, libraries), libraries, folder)
     measured = reduced(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from repro.images.pins import load_pins
@@ -43,7 +44,9 @@ def past_kernels(architecture: int, folder: Path = FOLDER) -> Path:
     version = pins.artefact(COMPILER).version
     compiled = folder / f"{target}-{sha256_of(f'{version} {OPTIONS} '.encode() + source)[:12]}.bin"
     if not compiled.exists():
-        code = _compile(unpack(pins, COMPILER), source, target)
+        compiler = unpack(pins, COMPILER)
+        with ThreadPoolExecutor(1) as thread:
+            code = thread.submit(_compile, compiler, source, target).result()
         folder.mkdir(parents=True, exist_ok=True)
         partial = compiled.with_suffix(".partial")
         partial.write_bytes(code)
@@ -52,7 +55,11 @@ def past_kernels(architecture: int, folder: Path = FOLDER) -> Path:
 
 
 def _compile(compiler: Path, source: bytes, target: str) -> bytes:
-    """Machine code, or for a virtual architecture PTX."""
+    """Machine code, or for a virtual architecture PTX.
+
+    NVRTC leaves its thread in the locale "C", in which Python would read and write files as ASCII: `past_kernels` gives
+    it a thread of its own.
+    """
     ctypes.CDLL(str(compiler / "libnvrtc-builtins.so.11.8"), ctypes.RTLD_GLOBAL)
     library, program = ctypes.CDLL(str(compiler / "libnvrtc.so.11.2")), ctypes.c_void_p()
     options = [f"--gpu-architecture={target}".encode(), OPTIONS.encode()]

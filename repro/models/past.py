@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 FORWARD, BACKWARD = DIRECTIONS = ("forward", "backward")
 SOFTMAX, DROPOUT, LAYER_NORM = "softmax-kernel", "dropout-kernel", "layer-norm-kernel"
-"""Entries of `deviations.toml`. Cross-entropy computed its softmax by the same code, and is in the first."""
+"""Entries of `deviations.toml`; the first has the cross-entropy too, most of which is a softmax."""
 BERT, GPT2, GPT = "bert-2020-08-22", "gpt2-small-2020-12", "gpt-3d-2021-05"
 """The reports whose programs called these kernels. That of May 2021 shares softmax and masks with 0.8.0."""
 

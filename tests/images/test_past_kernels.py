@@ -1,5 +1,7 @@
 """The kernels of 2020 compiled for GPUs, with the pinned compiler; needs no GPU."""
 
+import locale
+
 import pytest
 
 from repro.images import past_kernels as module
@@ -14,6 +16,13 @@ def test_they_compile_for_the_published_gpu_and_for_newer_ones(tmp_path, archite
     content = code.read_bytes()
     assert code.name.startswith(f"sm_{architecture}-")
     assert content.startswith(b"\x7fELF") and b".text.draw_mask" in content and b".text.layer_norm_sums" in content
+
+
+def test_the_compiler_leaves_the_locale_as_it_was(tmp_path):
+    before = locale.setlocale(locale.LC_ALL)
+    past_kernels(70, tmp_path)
+    assert locale.setlocale(locale.LC_ALL) == before
+    assert locale.getpreferredencoding(False) == "UTF-8"
 
 
 def test_a_gpu_newer_than_the_compiler_gets_ptx(tmp_path):

@@ -19,7 +19,6 @@ static char dynamic_shared[1 << 16];
 static float wide(half x) { _Float16 y; memcpy(&y, &x, 2); return y; }
 static half narrow(float x) { _Float16 y = x; half bits; memcpy(&bits, &y, 2); return bits; }
 static half add(half a, half b) { return narrow(wide(a) + wide(b)); }
-static half subtract(half a, half b) { return narrow(wide(a) - wide(b)); }
 static half multiply(half a, half b) { return narrow(wide(a) * wide(b)); }
 static unsigned multiply_pairs(unsigned a, unsigned b)
 {

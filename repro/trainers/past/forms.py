@@ -95,38 +95,43 @@ def form(name: str, rows: int, columns: int, gpu: Gpu) -> Form:
 
 
 def softmax_2020_12(rows: int, columns: int, gpu: Gpu) -> Form:
-    matrix, several = rows * columns, _at_a_time(rows * columns, gpu)
-    buffers = {**{name: (matrix, "f16") for name in ("x", "y", "dy", "dx")}, "row": (rows, "f16")}
-    backward = (
-        Launch("multiply_f16", several, THREADS, (matrix, "y", "dy", "dx"), ("y", "dy"), ("dx",)),
-        _of_rows("reduce_sum_f16", rows, columns, "dx", "row"),
-        Launch("subtract_rows_f16", several, THREADS, (matrix, columns, "dy", "row", "dx"), ("dy", "row"), ("dx",)),
-        Launch("multiply_f16", several, THREADS, (matrix, "dx", "y", "dx"), ("dx", "y"), ("dx",)),
-    )
-    steps = {FORWARD: _softmax("f16", rows, columns), BACKWARD: backward}
-    return Form("f16", rows, columns, buffers, ("x", "dy"), steps)
+    return _softmax("f16", rows, columns, SOFTMAX_THREADS)
 
 
 def softmax_2020_08(rows: int, columns: int, gpu: Gpu) -> Form:
-    buffers = {name: (rows * columns, "f32") for name in ("x", "y", "dy", "dx")}
-    blocks = min(rows, MOST_BLOCKS)
-    forward = Launch("softmax_forward", blocks, ROW_THREADS, (rows, columns, "x", "y"), ("x",), ("y",), 4 * columns)
-    arguments = (rows, columns, "dy", "y", "dx")
-    backward = Launch("softmax_backward", blocks, ROW_THREADS, arguments, ("dy", "y"), ("dx",), 8 * columns)
-    return Form("f32", rows, columns, buffers, ("x", "dy"), {FORWARD: (forward,), BACKWARD: (backward,)})
+    return _softmax("f32", rows, columns, ROW_THREADS)
+
+
+def _softmax(precision: str, rows: int, columns: int, threads: int) -> Form:
+    """A block per row in shared memory, as long as that holds two rows in fp32: one kernel in each direction."""
+    buffers = {name: (rows * columns, precision) for name in ("x", "y", "dy", "dx")}
+    blocks, arguments = min(rows, MOST_BLOCKS), (rows, columns, "dy", "y", "dx")
+    forward = Launch(
+        f"softmax_forward_{precision}", blocks, threads, (rows, columns, "x", "y"), ("x",), ("y",), 4 * columns
+    )
+    backward = Launch(f"softmax_backward_{precision}", blocks, threads, arguments, ("dy", "y"), ("dx",), 8 * columns)
+    return Form(precision, rows, columns, buffers, ("x", "dy"), {FORWARD: (forward,), BACKWARD: (backward,)})
 
 
 def cross_entropy_2020_12(rows: int, columns: int, gpu: Gpu) -> Form:
-    return _cross_entropy(rows, columns, "i64", _softmax("f32", rows, columns))
+    blocks, sizes = min(rows, MOST_BLOCKS), (Long(rows), Long(columns))
+    reads = ("x", "row")
+    softmax = (
+        _of_rows("reduce_max", rows, columns, "x", "row"),
+        Launch("subtract_and_exp", blocks, SOFTMAX_THREADS, (*sizes, "x", "row", "y"), reads, ("y",)),
+        _of_rows("reduce_sum", rows, columns, "y", "row"),
+        Launch("divide_rows", blocks, SOFTMAX_THREADS, (*sizes, "y", "row", "y"), ("y", "row"), ("y",)),
+    )
+    return _cross_entropy(rows, columns, "i64", softmax)
 
 
 def cross_entropy_2020_08(rows: int, columns: int, gpu: Gpu) -> Form:
     matrix, several = rows * columns, _at_a_time(rows * columns, gpu)
     softmax = (
-        _of_rows("reduce_max_f32", rows, columns, "x", "row"),
-        Launch("subtract_rows_f32", several, THREADS, (matrix, columns, "x", "row", "y"), ("x", "row"), ("y",)),
+        _of_rows("reduce_max", rows, columns, "x", "row"),
+        Launch("subtract_rows", several, THREADS, (matrix, columns, "x", "row", "y"), ("x", "row"), ("y",)),
         Launch("exp_in_place", several, THREADS, (matrix, "y"), ("y",), ("y",)),
-        _of_rows("reduce_sum_f32", rows, columns, "y", "row"),
+        _of_rows("reduce_sum", rows, columns, "y", "row"),
         Launch("divide_by_rows", several, THREADS, (matrix, columns, "row", "y"), ("y", "row"), ("y",)),
     )
     return _cross_entropy(rows, columns, "i32", softmax)
@@ -145,18 +150,6 @@ def _cross_entropy(rows: int, columns: int, label: str, softmax: tuple[Launch, .
     back = Launch(f"cross_entropy_back_{label}", _blocks(matrix), THREADS, arguments, ("y", "labels", "dy"), ("dx",))
     steps = {FORWARD: (*softmax, logarithm), BACKWARD: (back,)}
     return Form("f32", rows, columns, buffers, ("x", "dy", "labels"), steps)
-
-
-def _softmax(precision: str, rows: int, columns: int) -> tuple[Launch, ...]:
-    """Forward by four kernels: largest, exponential of the difference, sum, quotient."""
-    blocks, sizes = min(rows, MOST_BLOCKS), (Long(rows), Long(columns))
-    exp, divide = f"subtract_and_exp_{precision}", f"divide_rows_{precision}"
-    return (
-        _of_rows(f"reduce_max_{precision}", rows, columns, "x", "row"),
-        Launch(exp, blocks, SOFTMAX_THREADS, (*sizes, "x", "row", "y"), ("x", "row"), ("y",)),
-        _of_rows(f"reduce_sum_{precision}", rows, columns, "y", "row"),
-        Launch(divide, blocks, SOFTMAX_THREADS, (*sizes, "y", "row", "y"), ("y", "row"), ("y",)),
-    )
 
 
 def dropout_f16(rows: int, columns: int, gpu: Gpu) -> Form:
