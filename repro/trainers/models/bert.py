@@ -137,7 +137,17 @@ class MaskedTokens(nn.Module):
         logits = ops.add_bias(flow._C.matmul(x, table, transpose_b=True), self.use(self.bias))
         losses = flow._C.sparse_softmax_cross_entropy(logits, labels.reshape(-1))
         losses = (losses.reshape(*labels.shape) * weights).sum(dim=1)
-        return losses / (weights.sum(dim=1).mean() + FEWEST_WEIGHTS)
+        return losses / (mean_weight(weights) + FEWEST_WEIGHTS)
+
+
+def mean_weight(weights):
+    """Mean over samples of the sum of weights (b, m), by the published operators; the count of samples is summed too.
+
+    Source: OneFlow-Benchmark@8a78044:LanguageModeling/BERT/pretrain.py#L117-L121.
+    """
+    sums = weights.sum(dim=1)
+    ones = sums * 0.0 + 1.0
+    return sums.sum() / ones.sum()
 
 
 class NextSentence(nn.Module):
