@@ -41,7 +41,10 @@ JOBS = {
     "data and pipeline 2x1x2": ("gpt-3d-2021-05", (2, 1, 2), STEPS),
     "tensor and pipeline 1x2x2": ("gpt-3d-2021-05", (1, 2, 2), STEPS),
 }
-"""Every kind of layout that was published, by name: report, layout, and what of the configuration differs."""
+"""Every kind of layout that was published, by name: report, layout, and what of the configuration differs.
+
+But for data, tensor and pipeline parallelism together: eight ranks would take as long as all of these.
+"""
 LONG = {"seq_length": 1024, "layers": 2}
 """Long enough for attention in blocks."""
 REWRITES = (
