@@ -20,7 +20,8 @@ def attempt(unit, folder, losses=LOSSES, status="ok", failure=None) -> dict:
     """What a run records of an attempt, whose ranks had 300 MiB each."""
     (folder / unit.name).mkdir()
     for rank in range(unit.world_size):
-        row = {"event": "iteration", "iteration": 10, "memory_mib": 250.0, "peak_memory_mib": 300.0}
+        row = {"event": "iteration", "iteration": 10, "time": 1.0, "throughput": 2.0, "latency_ms": 3.0, "loss": 6.2}
+        row |= {"memory_mib": 250.0, "peak_memory_mib": 300.0}
         (folder / unit.name / f"metrics-rank{rank}.jsonl").write_text(json.dumps(row) + "\n")
     return {
         "unit": unit.name,

@@ -193,9 +193,11 @@ const page = (() => {
   }
 
   function save(table) {
+    // an apostrophe keeps a spreadsheet from taking a text for a formula
+    const inert = (value) => (/^[=+\-@\t\r]/.test(value) && !/^[+-]?[\d.,]+ ?%?$/.test(value) ? `'${value}` : value);
     const quoted = (value) => (/[",\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
     const lines = [...table.rows].filter((row) => !row.hidden)
-      .map((row) => [...row.cells].map((cell) => quoted(text(cell))).join(","));
+      .map((row) => [...row.cells].map((cell) => quoted(inert(text(cell)))).join(","));
     const link = document.createElement("a");
     link.href = URL.createObjectURL(new Blob([lines.join("\n") + "\n"], { type: "text/csv" }));
     link.download = `${location.pathname.split("/").pop().replace(".html", "")}-${table.dataset.table}.csv`;
