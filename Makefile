@@ -5,10 +5,10 @@ MAKEFLAGS += --no-builtin-rules
 # What a site's modules set for their Python would put other packages into ours (repro/targets.py names them too).
 unexport PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONUSERBASE PYTHONINSPECT
 
-TASKS = bench rehearse curves convergence profile reproduce report compare verify archive host-reports withdraw site cases audit \
+TASKS = bench rehearse curves convergence profile reproduce report compare verify archive host-reports site cases audit \
         published plan explore new-cluster provision deprovision fingerprint preflight unlock sim image image-check bundle kit \
         compile-kernels test
-UNLISTED = parse model effects sim-down base pins image-reproduce sbom bundle-check compile-cache image-test e2e mutation lock
+UNLISTED = withdraw parse model effects sim-down base pins image-reproduce sbom bundle-check compile-cache image-test e2e mutation lock
 RENAMED = bundle-run keep learn reproduced warm
 
 .DEFAULT_GOAL := help
@@ -45,7 +45,6 @@ compare:  ## compare two runs RUNS="A B"
 verify:  ## whether a run's figures are what it measured, and its files as recorded [RUN= HOST=]
 archive:  ## pack a run to hand over, or keep it for a host's page [RUN= HOST=]
 host-reports:  ## write the hosts' pages [HOST= CHECK=1]
-withdraw:  ## remove kept runs that newer ones supersede throughout HOST= [CHECK=1]
 site:  ## write the site, claims.csv, ARTIFACT.md and the READMEs' answer [CHECK=1 PDF=1 BASE_URL=]
 
 ##@ Published

@@ -167,6 +167,7 @@ MOST = {
     "ITERATIONS": 1_000_000,
     "JOBS": 1024,
     "MAX_GPUS": 4096,
+    "MAX_RANKS": 4096,
     "NODES": 64,
     "PART_MIB": 4096,
     "PORT": 65535,

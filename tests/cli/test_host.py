@@ -181,6 +181,7 @@ def test_a_signal_ends_the_step_before_this_process(tmp_path):
 def test_a_cluster_has_one_bench_of_all_models():
     assert [str(step) for step in plan_cluster_steps(CATALOGUE.cases)] == [
         "make plan",
+        "make rehearse",
         "make preflight",
         "make bench",
         "make curves",

@@ -74,6 +74,13 @@ def _hardware(_: Translate, claims: Sequence[Claim]) -> Section:
     )
     columns = (Column(_("You have")), Column(_("Run")), Column(_("Takes")), Column(_("You get")))
     caption = _("Hours are for {n} repeats per case, after which a verdict can be reached.").format(n=repeats)
+    first = Text(
+        _(
+            "Before you rent or queue for GPUs, run `make rehearse`, on a cluster with `CLUSTER=`: every case with all its "
+            "ranks, its data path and its log, on processors alone with tiny widths. What would end a run after hours ends it "
+            "there after minutes; the report lists what it cannot see."
+        )
+    )
     template = Text(
         _(
             "`{cluster}` is a template: put your nodes' addresses into `ansible/inventories/{cluster}/hosts.yml`, or make an "
@@ -81,7 +88,7 @@ def _hardware(_: Translate, claims: Sequence[Claim]) -> Section:
             "`make preflight CLUSTER=<name>`."
         ).format(cluster=PUBLISHED_CLUSTER)
     )
-    return Section("hardware", _("By hardware"), (Table("hardware", columns, rows, caption), template))
+    return Section("hardware", _("By hardware"), (first, Table("hardware", columns, rows, caption), template))
 
 
 def _claims(_: Translate, claims: Sequence[Claim]) -> Section:
