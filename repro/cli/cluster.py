@@ -265,10 +265,8 @@ def deprovision(
     from repro.cluster.provision import deprovision as take_back
 
     chosen = _cluster(cluster)
-    with (
-        exit_statuses(BAD_INPUT),
-        _alone(chosen, chosen_names(chosen, limit or ""), "deprovision", check),
-    ):
+    nodes = chosen_names(chosen, limit or "")
+    with exit_statuses(BAD_INPUT), _alone(chosen, nodes, "deprovision", check):
         done = take_back(chosen, check=check, limit=limit or "")
     _show_outcome(done, "deprovisioning", check)
 

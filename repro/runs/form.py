@@ -18,7 +18,7 @@ from repro.runs.limits import name_fault
 RANKS, REPEATS, UNITS, ITERATIONS = 65_536, 1_000, 10_000, 10**7
 LAYERS, SIZE, COUNT = 10_000, 10**7, 10**12
 YEAR_2100 = 4_102_444_800
-NAME = text(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}", "a name of letters, digits, '_', '.' and '-'")
+NAME = text(r"[A-Za-z0-9][A-Za-z0-9_., '-]{0,199}", "a name of letters, digits, blanks and _ - . , '")
 IDENTIFIER = text(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", "the id of a run: letters, digits, '_', '.' and '-'")
 PLACEHOLDER = re.compile(r"[<>^]?0?\d{0,2}(?:,)?(?:\.\d{1,2})?[a-z%]?")
 """How a value in a message may be formatted: a width of 10^9 characters is none that a message has."""

@@ -18,6 +18,8 @@ from repro.utils.i18n import N_
 from repro.utils.printable import one_line
 
 METRICS = "metrics-rank{}.jsonl"
+MOST_DAMAGED = 5
+"""Damaged lines of a file that are kept: the first ones. Nobody reads more, and a hostile file has millions."""
 TEXT = 80
 """How much of a damaged line is quoted, in characters."""
 ROW = ("iteration", "time", "throughput", "latency_ms")
@@ -43,7 +45,7 @@ class DamagedLine:
 
 
 class Metrics(NamedTuple):
-    """The content of a metrics file."""
+    """The content of a metrics file: its events, and the first MOST_DAMAGED lines that are none."""
 
     events: list[dict]
     damaged: list[DamagedLine]
@@ -54,10 +56,10 @@ def parse(data: bytes, file: str, before: int = 0) -> Metrics:
     metrics = Metrics([], [])
     for number, line in enumerate(data.split(b"\n")[:-1], before + 1):
         event = _event(line, file)
-        if event is None:
-            metrics.damaged.append(DamagedLine(file, number, _beginning(line)))
-        else:
+        if event is not None:
             metrics.events.append(event)
+        elif len(metrics.damaged) < MOST_DAMAGED:
+            metrics.damaged.append(DamagedLine(file, number, _beginning(line)))
     return metrics
 
 

@@ -154,7 +154,7 @@ def replaced(path: Path) -> Path:
 
 def sentence(said: str) -> bool:
     """Whether something is said, in no more lines than a person reads, without a traceback."""
-    return bool(said.strip()) and len(said.splitlines()) <= 12 and len(said) < 6000 and "Traceback" not in said
+    return bool(said.strip()) and len(said.splitlines()) <= 24 and len(said) < 8000 and "Traceback" not in said
 
 
 @pytest.mark.parametrize("what", RECORDS)

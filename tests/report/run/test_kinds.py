@@ -107,7 +107,9 @@ def test_two_kinds_of_one_name_are_refused(falling):
 
 
 def test_a_run_of_a_kind_that_is_not_known_is_refused(tmp_path):
-    with pytest.raises(PlanError, match=r"of the kind falling, .* known: bench, curves, convergence, profile"):
+    with pytest.raises(
+        PlanError, match=r"of the kind falling, .* known: bench, rehearsal, curves, convergence, profile"
+    ):
         render(run_of(planned("falling"), tmp_path, [2.0, 1.0]))
 
 
@@ -135,7 +137,7 @@ def test_only_a_bench_at_the_published_scale_measures_speed():
 
 def test_attempts_run_side_by_side_where_speed_is_not_judged():
     kinds = {name: find(name) for name in names()}
-    assert [name for name, kind in kinds.items() if kind.side_by_side] == ["curves", "convergence"]
+    assert [name for name, kind in kinds.items() if kind.side_by_side] == ["rehearsal", "curves", "convergence"]
     assert not any(kind.side_by_side and kind.judges_speed for kind in kinds.values())
     assert [kind.name for kind in kinds.values()] == list(OWN)
 
