@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -63,7 +64,9 @@ def test_a_fault_is_named_and_leaves_no_process(tmp_path, standin, monkeypatch, 
     started = time.monotonic()
     outcome = attempt(tmp_path, standin, ranks, stall_timeout_s=1 if "hang" in fault else 20).run()
     assert outcome.failure is not None
-    assert outcome.failure.text().partition(', "rank"')[0] == message
+    said = outcome.failure.text().partition(', "rank"')[0]
+    # A busy machine may look only after the launcher has seen how the rank ended, and ended all.
+    assert said in (message, re.sub("exited with status .*", "ended before its work was done", message))
     assert time.monotonic() - started < 8 * slowness()
     assert not processes_of(tmp_path)
 

@@ -110,8 +110,9 @@ class NodeSession:
             answer = self._answers.get(timeout=ANSWER_S)
         except queue.Empty:
             raise RemoteError(self.node.name, f"no answer within {ANSWER_S} s") from None
-        if "held" in answer and answer["held"].get("mark") == self._owner["mark"]:
-            other = answer["held"].get("node")
+        held = answer.get("held") or {}
+        other = held.get("node", self.node.name)  # this node is held by this run where its holder hangs
+        if held.get("mark") == self._owner["mark"] and other != self.node.name:
             raise RemoteError(
                 self.node.name,
                 f"{other} and {self.node.name} are the same machine, and each node is one of its own; leave one of them out "
