@@ -55,7 +55,7 @@ MEMORY = N_(
 
 
 def unplaced(cluster: Cluster, ranks: int) -> dict | None:
-    """Why so many ranks cannot be placed on a cluster, as `message` and `values`; None if they can."""
+    """Why this number of ranks cannot be placed on a cluster, as `message` and `values`; None if they can."""
     if place(cluster, ranks):
         return None
     sizes = {"ranks": ranks, "nodes": len(cluster.nodes), "per_node": cluster.gpus_per_node}

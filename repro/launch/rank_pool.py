@@ -51,7 +51,7 @@ class RankPool:
         return tuple(map(str, range(ranks)))
 
     def give_back(self, names: Sequence[str]) -> None:
-        """An attempt with so many ranks has ended."""
+        """The attempt that had these ranks has ended."""
         self._taken.remove(len(names))
 
 

@@ -46,7 +46,7 @@ def make_rehearsal_plan(
     ----------
     programs : training programs, out of `repro.models.programs.KINDS`. The tuned one trains on synthetic batches, as in
         a bench.
-    most_ranks : layouts that need more ranks are shrunk to so many, and their units derived from their cases.
+    most_ranks : layouts that need more ranks are shrunk to this number, and their units are derived from the cases.
     iterations : iterations of each training in place of the published number.
 
     Raises

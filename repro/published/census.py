@@ -22,7 +22,7 @@ Parts = dict[str, dict[str, int]]
 
 
 def parameter_tensors(report: str, layers: int) -> int:
-    """Number of parameter tensors of a report's program with so many layers; 0 for one without a census."""
+    """Number of parameter tensors of a report's program with this number of layers; 0 for one without a census."""
     program = _census().get(report, {})
     return program.get("parameters", 0) + layers * program.get("layer_parameters", 0)
 

@@ -46,7 +46,7 @@ def _gather(port: int, key: str, others: int, stopped: threading.Event) -> str:
 
 
 def _receive(listening: socket.socket, second: socket.socket, key: str) -> set[str]:
-    """Take one connection: on the first port it is told the second, and on that it has met this node."""
+    """Take one connection: on the first port, answer with the second; on the second, this node has been met."""
     connection = listening.accept()[0]
     with connection:
         # The other side closes first, so that no state of this port is left that would keep rank 0 from it.
