@@ -18,7 +18,7 @@ from tests.e2e import faults
 from tests.e2e.launching import WORK, containers, launcher_of, note, prepare, trainer, wait_until
 from tests.support import tasks
 from tests.support.paths import ROOT
-from tests.support.processes import heed_interrupts
+from tests.support.processes import heed_interrupts, stop
 from tests.support.runs import attempts
 
 HANG = "hang@0 hang@1"
@@ -225,7 +225,7 @@ def controller(tmp_path, inventory, launcher):
 
 @pytest.mark.timeout(300)
 def test_a_controller_that_was_paused_does_not_blame_a_node(controller, two_nodes):
-    os.kill(controller.task(), signal.SIGSTOP)
+    stop(controller.task())
     wait_until(lambda: not any(containers(two_nodes, node) for node in two_nodes.names), LEASE_S + 15)
     time.sleep(3)
     os.kill(controller.task(), signal.SIGCONT)

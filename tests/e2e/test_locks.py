@@ -16,6 +16,7 @@ from repro.launch.ssh.nodes import NodePool
 from tests.e2e.launching import WORK as FOLDER
 from tests.e2e.launching import containers, launcher_of, note, prepare, trainer, wait_until
 from tests.support import tasks
+from tests.support.processes import stop
 
 HANG = "hang@0 hang@1"
 LOCK = "/run/lock/oneflow-reproduction.lock"
@@ -152,8 +153,8 @@ def test_a_holder_that_hangs_under_its_own_run(two_nodes, inventory, clean, tmp_
     launcher = launcher_of(inventory, tmp_path / "attempts")
     well = trainer(tmp_path / "well")
     with launcher.pool:
-        stop = ["kill", "-STOP", pid_of_holder(two_nodes, "node2")]
-        done = launcher.attempt(well, inject=lambda: two_nodes.root("node2", *stop))
+        argv = ["kill", "-STOP", pid_of_holder(two_nodes, "node2")]
+        done = launcher.attempt(well, inject=lambda: two_nodes.root("node2", *argv))
         assert done.outcome.failure is None, "who has begun has the lock"
         wait_until(lambda: launcher.pool.members["node2"].lost, LEASE_S + 5)
         done = launcher.attempt(well)
@@ -170,7 +171,7 @@ def test_a_holder_that_hangs_under_its_own_run(two_nodes, inventory, clean, tmp_
 
 def test_a_stopped_controller_frees_its_nodes_by_itself(two_nodes, first_run, second, tmp_path):
     bench, _ = first_run
-    bench.send_signal(signal.SIGSTOP)
+    stop(bench.pid)
     seconds = wait_until(lambda: not containers(two_nodes, "node1"), LEASE_S + 20)
     seconds += wait_until(lambda: refused(second, tmp_path) == "", LEASE_S + 20)
     note("controller stopped: another run can have the nodes", seconds, "(no message: nobody hears the nodes)")

@@ -1,7 +1,10 @@
 """Processes that a test starts: found by their command line, and interruptible as from a terminal."""
 
+import os
 import signal
 from pathlib import Path
+
+from tests.support.patience import wait_until
 
 
 def processes_of(folder: Path) -> list[tuple[int, str]]:
@@ -15,6 +18,18 @@ def processes_of(folder: Path) -> list[tuple[int, str]]:
         if str(folder) in command:
             found.append((int(entry.name), command))
     return found
+
+
+def stop(pid: int) -> None:
+    """Stop a process, and wait for it: until each of its threads has seen the signal, one that wakes may still run."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: states(pid) == {"T"}, f"process {pid} was not stopped")
+
+
+def states(pid: int) -> set[str]:
+    """The states of a process's threads, as letters of proc(5)."""
+    stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return {text.rpartition(")")[2].split()[0] for text in stats}
 
 
 def heed_interrupts() -> None:

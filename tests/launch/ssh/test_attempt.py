@@ -34,7 +34,7 @@ from repro.runs.record import Run, cut_logs
 from tests.support.compat import compile_library, needs_gcc
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
 from tests.support.patience import patience, wait_until
-from tests.support.processes import processes_of
+from tests.support.processes import processes_of, stop
 from tests.support.ssh_server import SshServer
 
 WRAPPER = """
@@ -272,7 +272,7 @@ def test_a_stopped_holder_is_shown_and_ended(cluster, tmp_path):
         found = survey(cluster)["node0"]
         assert found.refusal(force=False).startswith("node0: that run is still heard of. Interrupt it")
         assert found.refusal(force=True) == ""
-        os.kill(pid, signal.SIGSTOP)
+        stop(pid)
         pool.members["node0"].close()
         with pytest.raises(ClusterError) as error, NodePool(cluster, pool.code, "another"):
             pass
