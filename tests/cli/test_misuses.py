@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -118,3 +119,20 @@ def test_closed_outputs_are_no_error(closed):
 def test_an_output_in_ascii_shows_escapes():
     done = started('"$PYTHON" -m repro bench MODEL=模型', PYTHONIOENCODING="ascii")
     assert done.returncode == 2 and "Traceback" not in done.stderr and "\\u6a21" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "module", ["repro.targets", "repro.cli.make", "repro.published.cases", "repro.perfmodel.plan_table"]
+)
+def test_an_interrupt_is_one_word_from_the_imports_to_the_planning(module):
+    argv = [sys.executable, "-X", "importtime", "-m", "repro", "plan", "REPEATS=1000"]
+    process = subprocess.Popen(argv, cwd=ROOT, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    while module not in process.stderr.readline():
+        assert process.poll() is None, "it ended before"
+    process.send_signal(signal.SIGINT)
+    said = process.stderr.read()
+    assert process.wait() in (
+        130,
+        -signal.SIGINT,
+    )  # Python ends by the signal itself if it came in the exec() of a dataclass
+    assert "Traceback" not in said and said.endswith("interrupted\n"), said[-2000:]
