@@ -75,13 +75,23 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("&a [*a]\n", "with its aliases expanded"),
         ("x: " + "y" * 2**21, "it has more than 1 MiB"),
         ("[" * 5000, "Ansible cannot read this inventory"),
+        ("nodes: {hosts: {'node[1:1000000000]': {}}}", "with its ranges expanded it has more than 4096 hosts"),
+        ("nodes: {hosts: {'n[01:99][a:z]-[1:40:2]': {}}}", "with its ranges expanded"),
     ],
-    ids=["a billion laughs", "itself", "two MiB", "nested without end"],
+    ids=["a billion laughs", "itself", "two MiB", "nested without end", "a billion hosts", "three ranges"],
 )
 def test_an_inventory_that_would_never_be_read_is_refused(text, message, tmp_path, capsys):
     (tmp_path / "hosts.yml").write_text(text)
     assert run("plan", [("CLUSTER", f"{tmp_path}")]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_variables_that_are_no_file_are_refused(tmp_path, capsys):
+    (tmp_path / "hosts.yml").write_text("nodes: {hosts: {node1: {}}}")
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars" / "all").symlink_to("/dev/zero")
+    assert run("plan", [("CLUSTER", f"{tmp_path}")]) == 2
+    assert "group_vars/all: it is no file" in capsys.readouterr().err
 
 
 def started(*words, **environment):
