@@ -250,7 +250,7 @@ def test_the_published_libraries_are_refused_on_a_newer_gpu(bench, gpu):
 
 
 PYTORCH = """#!/bin/sh
-[ "$1" = -c ] || exec {python} "$@"
+[ "$1 $2" = "-E -c" ] || exec {python} "$@"
 case $SLURMD_NODENAME in
 {broken}) echo "ModuleNotFoundError: No module named 'torch'" >&2; exit 1;;
 {other}) echo '{{"torch": "2.5.0", "cuda": "12.4", "gpus": 2}}';;
