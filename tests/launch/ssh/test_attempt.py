@@ -346,10 +346,8 @@ def test_an_agent_without_a_lease_removes_what_it_started(cluster, tmp_path, mon
 
         order = work_of(cluster, pool.code, unit(), True, cluster.port, "run", "1").order(0, [member.host])
         client = member.start(order, messages.append)
-        deadline = time.monotonic() + patience()
-        while not any("rank1" in message.get("file", "") for message in messages) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert client.gone.wait(20)
+        wait_until(lambda: any("rank1" in message.get("file", "") for message in messages))
+        assert client.gone.wait(patience())
         assert messages[-1] == {"gone": "it had heard nothing from this controller for 15 s", "connected": True}
         assert not processes_of(order["folder"])
 
@@ -389,9 +387,7 @@ def test_an_agent_that_is_killed_or_stopped_is_not_a_connection_that_was_lost(
     with NodePool(cluster, code(tmp_path / "code", "hang@0 hang@1"), "tests") as pool:
         outcome = ssh_attempts(pool, "run", Limits(), True)(unit(), target).run(inject)
         assert outcome.failure.text() == message
-    deadline = time.monotonic() + patience()
-    while processes_of(f"{cluster.work}/runs") and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_until(lambda: not processes_of(f"{cluster.work}/runs"))
     assert not processes_of(f"{cluster.work}/runs")
 
 
