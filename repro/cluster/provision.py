@@ -123,7 +123,7 @@ def provision(
     given = dict(extra or {})
     if bundle:
         given |= _from_bundle(bundle)
-    if cluster.stack == "cu102-modern" and not check:
+    if cluster.stack == "cu102-modern":
         if cluster.compiled_for:
             given["provision_overlay"] = _overlay(cluster.compiled_for)
         given["provision_libraries"] = {name.lower(): str(_library(name, bundle)) for name in ("cuBLAS", "cuDNN")}

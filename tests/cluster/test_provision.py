@@ -382,10 +382,11 @@ def test_nodes_with_newer_gpus_get_the_newer_libraries_in_containers_and_without
     given = []
     monkeypatch.setattr(provision_module, "_library", lambda name, bundle: Path("/wheels", name))
     monkeypatch.setattr(provision_module, "_play", lambda *arguments: given.append(arguments[5]))
-    provision(replace(V100, stack="cu102-modern", runtime_name=runtime))
+    for check in (False, True):  # a dry run compares them too
+        provision(replace(V100, stack="cu102-modern", runtime_name=runtime), check=check)
     provision(replace(V100, runtime_name=runtime))
     libraries = {"cublas": "/wheels/cuBLAS", "cudnn": "/wheels/cuDNN"}
-    assert given == [{"provision_libraries": libraries}, {}]
+    assert given == [{"provision_libraries": libraries}] * 2 + [{}]
 
 
 @pytest.mark.parametrize(
