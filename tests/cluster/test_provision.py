@@ -407,18 +407,6 @@ def test_what_ansible_does_now_is_read_from_its_callback(tmp_path):
     now.write_text('["base : Pack')
     assert provision_module._now(summary) == "Ansible starts"
     now.write_text(json.dumps(["base : Packages", [f"n{number}" for number in range(8)]]))
-    assert provision_module._now(summary) == "base : Packages: n0, n1, n2, n3, n4, n5 and 2 more"
-
-
-@pytest.mark.parametrize(
-    ("written", "said"),
-    [
-        (None, "Ansible starts"),
-        (["docker_engine : The engine", ["n1", "n2"]], "role 5 of 9, docker_engine : The engine: n1, n2"),
-        (["Look at the platform", []], "Look at the platform"),
-    ],
-)
-def test_what_is_said_meanwhile_has_the_role_and_the_nodes(tmp_path, written, said):
-    if written:
-        (tmp_path / "summary.now").write_text(json.dumps(written))
-    assert provision_module._now(tmp_path / "summary") == said
+    assert provision_module._now(summary) == "role 1 of 9, base : Packages: n0, n1, n2, n3, n4, n5 and 2 more"
+    now.write_text(json.dumps(["Look at the platform", []]))
+    assert provision_module._now(summary) == "Look at the platform"
