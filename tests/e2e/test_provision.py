@@ -349,6 +349,22 @@ def test_without_sudo_a_dry_run_tells_what_is_there_and_what_is_missing(hosts, b
     note("sudo asks for a password", float(found[1]), found[2])
 
 
+def test_a_sudo_that_wants_a_terminal_is_named(hosts, bare_nodes, cluster):
+    rule = "/etc/sudoers.d/terminal"
+    bare_nodes.root("node2", "sh", "-ec", f"echo 'Defaults requiretty' > {rule}; chmod 440 {rule}")
+    try:
+        done = tasks.run("provision", CLUSTER=cluster.folder, CHECK=1, LIMIT="node2")
+        refused = tasks.run("provision", CLUSTER=cluster.folder, LIMIT="node2")
+    finally:
+        bare_nodes.root("node2", "rm", rule)
+    assert "node2 cannot be provisioned: its sudo wants a terminal (requiretty in /etc/sudoers)" in done.stdout
+    found = re.search(
+        r"^node2  FAILED  .*? 0 changed, ([\d.]+) s: (.*take requiretty out of /etc/sudoers.*)$", refused.stdout, re.M
+    )
+    assert refused.returncode == 1 and found, refused.stdout
+    note("sudo wants a terminal", float(found[1]), found[2])
+
+
 def test_taken_back(before, provisioned, bare_nodes, cluster):
     for node in bare_nodes.names:
         bare_nodes.root(node, "mkdir", "-p", "/var/lib/oneflow-reproduction/runs/mine")
