@@ -6,15 +6,12 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import TYPE_CHECKING
 
 from repro.published.audit.findings import HOLDS, Finding, Findings, Place, as_figure, finding, unless
+from repro.published.audit.material import Material
+from repro.published.cases import Case, Report
+from repro.published.figures import Figure
 from repro.utils.i18n import N_, Message
-
-if TYPE_CHECKING:
-    from repro.published.audit.engine import Material
-    from repro.published.cases import Case, Report
-    from repro.published.figures import Figure
 
 
 def missing(material: Material) -> Findings:
