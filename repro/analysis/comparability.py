@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from repro.analysis.process_info import ProcessInfo
 from repro.models.programs import PUBLISHED, TUNED
 from repro.planning.derived import same_window
-from repro.planning.plan import Unit
 from repro.planning.trainer_config import config_of
+from repro.planning.unit import Unit
 from repro.published.cases import Case, Report, Rule
 from repro.published.deviations import MEMORY, SPEED, deviations_of
 from repro.utils.i18n import N_

@@ -8,7 +8,8 @@ import zlib
 from collections import deque
 from zipfile import BadZipFile
 
-from repro.planning.plan import PARITY_ITERATIONS, Unit
+from repro.planning.plan import PARITY_ITERATIONS
+from repro.planning.unit import Unit
 from repro.published.cases import Rule
 from repro.published.logs import Log, LogError, parse
 from repro.published.rules import latency_ms, throughput

@@ -36,8 +36,8 @@ from repro.launch.attempt import (
 from repro.launch.check_programs import ProgramOf, takes_tf32
 from repro.launch.gpu_sampler import Sampler
 from repro.launch.local_container import LocalContainer
-from repro.planning.plan import Unit
 from repro.planning.program_data import STANDINS, located
+from repro.planning.unit import Unit
 from repro.runs.failures import Failure, explain_logs, last_lines
 from repro.runs.metrics import METRICS, damage
 from repro.runs.record import write_json

@@ -5,16 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from repro.planning.programs import published_name
+from repro.planning.unit import TF32, Unit
 from repro.published.cases import Case, Layout, load_catalogue
-
-if TYPE_CHECKING:
-    from repro.planning.plan import Unit
-
-TF32 = "tf32"
-"""The precision of a training in fp32 whose libraries may compute products and convolutions in TF32; none was published."""
 
 
 def shrink(layout: Layout, processes: int) -> Layout:

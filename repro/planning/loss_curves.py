@@ -8,9 +8,10 @@ from fnmatch import fnmatchcase
 from repro.models.programs import PUBLISHED
 from repro.models.registry import specs
 from repro.models.spec import ModelSpec
-from repro.planning.plan import REDUCED, Plan, PlanError, Unit
+from repro.planning.plan import REDUCED, Plan, PlanError
 from repro.planning.programs import DEFAULT_PROGRAMS, in_programs
 from repro.planning.trainer_config import SEED
+from repro.planning.unit import Unit
 from repro.published.cases import Layout, Rule
 from repro.utils.i18n import N_
 

@@ -2,7 +2,8 @@
 
 from dataclasses import asdict, replace
 
-from repro.planning.plan import Plan, Unit
+from repro.planning.plan import Plan
+from repro.planning.unit import Unit
 from repro.published.cases import Rule
 
 KIND = "profile"

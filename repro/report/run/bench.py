@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from repro.analysis.bench import examine
-from repro.planning.plan import BASELINE_PARITY_TOLERANCE, BENCH, PARITY_ITERATIONS, PARITY_TOLERANCE, SMOKE, Unit
+from repro.planning.plan import BASELINE_PARITY_TOLERANCE, BENCH, PARITY_ITERATIONS, PARITY_TOLERANCE, SMOKE
+from repro.planning.unit import Unit
 from repro.published.cases import Rule, load_catalogue
 from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, percent, scientific, words
 from repro.report.run.baselines import within_sections
