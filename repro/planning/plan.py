@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from repro.planning.derived import in_precision, least_rows, origin, shrink, shrunk_cases, with_iterations
+from repro.planning.derived import in_precision, origin, shrink, shrunk_cases, with_iterations
 from repro.planning.programs import DEFAULT_PROGRAMS, in_programs
 from repro.planning.trainer_config import (
     SMOKE_GLOBAL_BATCH,
@@ -206,17 +206,12 @@ def verdict_looks() -> Looks:
 
 def of_length(cases: Sequence[Case], iterations: int) -> list[Case]:
     """Each case with this number of iterations; PlanError if a rule reads more rows than that."""
-    longest = max(cases, key=least_rows)
-    if iterations < least_rows(longest):
-        rows = {
-            "stamps": "the stamp of row {last_row}",
-            "last_rows": "{rows} rows behind the first",
-            "mean_rows": "a row after the first {skip_first}",
-        }[longest.rule.kind]
+    longest = max(cases, key=lambda case: case.rule.least_rows)
+    rule = longest.rule
+    if iterations < rule.least_rows:
         raise PlanError(
-            f"ITERATIONS={iterations}: these cases need at least {least_rows(longest)}; the rule of "
-            f"{longest.name} reads {rows.format(**longest.rule.parameters)}, and a row is one iteration or "
-            "more"
+            f"ITERATIONS={iterations}: these cases need at least {rule.least_rows}; the rule of {longest.name} reads "
+            f"{rule.reads.format(**rule.parameters)}, and a row is one iteration or more"
         )
     return [with_iterations(case, iterations) for case in cases]
 

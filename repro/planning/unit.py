@@ -6,11 +6,10 @@ import math
 from dataclasses import dataclass
 
 from repro.models.programs import PUBLISHED as PUBLISHED_PROGRAM
+from repro.published.rules import rule_of
 
 TF32 = "tf32"
 """The precision of a training in fp32 whose libraries may compute products and convolutions in TF32; none was published."""
-MEASURED_BY = ("kind", "skip_first", "first_row", "last_row", "rows")
-"""What of a measuring rule makes a throughput another."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,7 @@ class Unit:
     Parameters
     ----------
     config : the trainer's configuration, without its output folder.
-    rule : the measuring rule, the fields of `repro.published.cases.Rule`.
+    rule : the measuring rule, the fields of its class in `repro.published.rules`.
     global_batch : samples per iteration of all ranks together.
     stands_for : the published cases that it represents: one at the published scale; at the smoke scale all that shrink
         to this configuration, none if it is only a reference for parity.
@@ -96,5 +95,6 @@ def configuration(unit: Unit) -> list:
     if unit.baseline_of and not unit.config.get("baseline", {}).get("unfused"):
         left_out, program = left_out | {"program"}, ""
     config = {name: value for name, value in unit.config.items() if name not in left_out}
-    rule = [unit.rule.get(name) for name in MEASURED_BY]
-    return [config, unit.precision, unit.framework, program, unit.variant, rule]
+    rule = rule_of(unit.rule)
+    measured_by = [rule.kind, rule.parameters]
+    return [config, unit.precision, unit.framework, program, unit.variant, measured_by]

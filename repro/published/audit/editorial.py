@@ -147,10 +147,11 @@ def example_logs(material: Material) -> Findings:
             ", ".join(map(str, due)),
             rule,
         )
-        yield _example(report, material.cases_of(report), [row["throughput"] for row in rows[report.rule.skip_first :]])
+        if averaged := report.rule.averaged([row["throughput"] for row in rows]):
+            yield _example(report, material.cases_of(report), averaged)
 
 
-def _example(report: Report, cases: Sequence[Case], kept: list[float]) -> Finding | None:
+def _example(report: Report, cases: Sequence[Case], kept: Sequence[float]) -> Finding | None:
     mean = sum(kept) / len(kept)
     near = min(cases, key=lambda case: abs(case.published.throughput - mean))
     value = near.published.throughput
