@@ -171,7 +171,8 @@ def test_the_remarks_name_what_nobody_can_avoid(tmp_path):
     deviating = {aspect: found.pop(aspect)[1].split(", ") for aspect in ("deviations:speed", "deviations:memory")}
     (unit,) = Plan.from_json(run.description()["plan"]).units
     assert deviating == {
-        f"deviations:{what}": [each.id for each in deviations_of(unit.config, what)] for what in ("speed", "memory")
+        f"deviations:{what}": [each.id for each in deviations_of(unit.report, unit.config, what)]
+        for what in ("speed", "memory")
     }
     assert found == {
         "stack.oneflow": ("0.3.5+cu112.git.8b222ee", "0.8.0+cu102"),

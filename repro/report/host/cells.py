@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
@@ -28,7 +27,6 @@ STATUSES = {
 NAMES = DATA / "names.toml"
 Written = Callable[[float], str]
 """How a number is written."""
-DATE = re.compile(r"-\d{4}(-\d\d)+$")
 NONE = Cell(numbers.NOTHING, float("-inf"))
 
 
@@ -47,25 +45,14 @@ def _names() -> dict[str, str]:
     return read_toml(NAMES)
 
 
-@cache
-def _reports() -> dict[str, str]:
-    """The id of each report by the generation of its logs."""
-    return {report.log_generation: report.id for report in load_catalogue().reports}
-
-
-def report_of(unit: Unit) -> str:
-    """The id of the report that a unit's case is of, or that it was derived from; the model's name for no report."""
-    return _reports().get(unit.config.get("log_generation", ""), unit.model)
-
-
 def family(report: str) -> str:
-    """What a report is of: its id without the date."""
-    return DATE.sub("", report)
+    """What a report is of, by its id; the id itself if no such report is in the catalogue."""
+    return next((each.family for each in load_catalogue().reports if each.id == report), report)
 
 
 def subject(_: Translate, unit: Unit, programs: Sequence[str] = ()) -> str:
     """What trains: the model and its precision, and the program where a host has several."""
-    parts = [name(family(report_of(unit))), name(unit.precision)]
+    parts = [name(family(unit.report)), name(unit.precision)]
     return ", ".join([*parts, *([_(PROGRAMS[unit.program])] if len(programs) > 1 else [])])
 
 

@@ -79,8 +79,8 @@ def environment(sheet: Sheet) -> Section:
     rows.append(
         (
             Cell("OneFlow"),
-            sheet.cell("environment", "", "oneflow", f"`{report.oneflow}`"),
-            Cell(_source_of(sheet, "report.oneflow")),
+            sheet.cell("environment", "", "oneflow", f"`{report.version}`"),
+            Cell(_source_of(sheet, "report.version")),
         )
     )
     trainer = report.trainer

@@ -68,7 +68,7 @@ def _peer_columns(sheet: Sheet, found: list[Peer], identity: str, caption: str) 
 
 
 def _version(sheet: Sheet) -> str:
-    return sheet.report.oneflow.removeprefix("v").split(",")[0]
+    return sheet.report.version.removeprefix("v").split(",")[0]
 
 
 def _peer_title(_: Translate, framework: str, version: str, variant: str, batch: int) -> str:

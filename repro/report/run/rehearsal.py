@@ -94,7 +94,7 @@ def _not_rehearsed(_: Translate, data: ReportData, named: dict[str, Case]) -> tu
     rows = []
     for report, (case, ran) in _reports(data, named).items():
         changed = "; ".join(f"{name} {before} → {now}" for name, (before, now) in changed_settings(case).items())
-        absent = sorted(operator_types(config_of(case, "cuda")) - ran)
+        absent = sorted(operator_types(report, config_of(case, "cuda")) - ran)
         rows.append(words(report, changed, ", ".join(absent) or "–"))
     text = _(
         "A rehearsal sees no GPU: no CUDA kernel, no NCCL, no mixed precision, no memory of a GPU. The table has what "
