@@ -198,13 +198,31 @@ def options_of(task: str) -> dict[str, tuple[str, ...]] | None:
     for path in sorted(CLI.glob("*.py")):
         for each in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(each, ast.FunctionDef) and each.name == task.replace("-", "_") and _is_task(each):
-                return {
-                    one.arg.upper(): tuple(
-                        name.id for name in ast.walk(one.annotation or one) if isinstance(name, ast.Name)
-                    )
-                    for one in each.args.args[1:]
-                }
+                groups = _option_groups()
+                found: dict[str, tuple[str, ...]] = {}
+                for one in each.args.args[1:]:
+                    kind = _names(one.annotation or one)
+                    found.update(groups.get(kind[-1] if kind else "", {one.arg.upper(): kind}))
+                return found
     return None
+
+
+def _option_groups() -> dict[str, dict[str, tuple[str, ...]]]:
+    """The options of each group in `repro.cli.options`, by its class, as `options_of` gives those of a task."""
+    groups: dict[str, dict[str, tuple[str, ...]]] = {}
+    for each in ast.parse((CLI / "options.py").read_text(encoding="utf-8")).body:
+        if isinstance(each, ast.ClassDef):
+            groups[each.name] = {}
+            for base in each.bases:
+                groups[each.name].update(groups.get(base.id, {}) if isinstance(base, ast.Name) else {})
+            for field in each.body:
+                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                    groups[each.name][field.target.id.upper()] = _names(field.annotation)
+    return groups
+
+
+def _names(annotation: ast.AST) -> tuple[str, ...]:
+    return tuple(name.id for name in ast.walk(annotation) if isinstance(name, ast.Name))
 
 
 def tasks() -> list[str]:
