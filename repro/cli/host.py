@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from repro.cli import bench, correctness, plan, preflight, rehearse
-from repro.cli.session import chosen_model, refuse_options
+from repro.cli.options import LOCAL, REMOTE, AttemptOptions, LibraryOptions, refuse_misplaced
+from repro.cli.session import chosen_model
 from repro.cli.settings import Exit, Invocation, OptionError, task
 from repro.models.registry import spec_of
 from repro.planning.plan import SMOKE
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
 from repro.runs.files import read_json
-from repro.runs.record import RUNS, write_json
+from repro.runs.record import write_json
 from repro.targets import command_line
 from repro.utils.errors import BAD_INPUT, FAILED, INTERRUPTED
 from repro.utils.signals import heed_signals
@@ -46,6 +47,8 @@ GOES_ON = "interrupted; the same command goes on"
 )
 def reproduce(
     invocation: Invocation,
+    options: AttemptOptions,
+    libraries: LibraryOptions,
     host: str | None = None,
     steps: tuple[str, ...] = STEPS,
     model: str = "all",
@@ -58,19 +61,8 @@ def reproduce(
     repeats: int | None = None,
     baseline_python: str | None = None,
     baselines: tuple[str, ...] = (),
-    runs: Path = RUNS,
-    retries: int = 0,
-    stall_timeout: int | None = None,
-    attempt_timeout: int | None = None,
-    port: int | None = None,
     jobs: int | None = None,
-    stack: str | None = None,
-    cublas: str | None = None,
-    cudnn: str | None = None,
     cupti: str | None = None,
-    cluster: str | None = None,
-    launcher: str | None = None,
-    side_by_side: bool | None = None,
 ) -> None:
     """Measure everything on this machine's GPUs or on a cluster, keep the runs as a host's, and write the host's page.
 
@@ -83,6 +75,7 @@ def reproduce(
     from repro.published.cases import load_catalogue
     from repro.report.host.keep import runs_of
 
+    cluster, runs = options.cluster, options.runs
     if cluster and not host:
         host = Path(cluster).name
     if not host:
@@ -90,9 +83,7 @@ def reproduce(
     if unknown := sorted(set(steps) - set(STEPS)):
         raise OptionError(f"STEPS={','.join(steps)}: no step {', '.join(unknown)}; there are {', '.join(STEPS)}")
     runs_of(host)
-    libraries = {"STACK": stack, "CUBLAS": cublas, "CUDNN": cudnn, "CUPTI": cupti}
-    local = {"BASELINE_PYTHON": baseline_python, "JOBS": jobs, **libraries}
-    refuse_options(cluster, local, {"LAUNCHER": launcher, "SIDE_BY_SIDE": side_by_side, "SCALE": scale})
+    refuse_misplaced(invocation, cluster, (*LOCAL, "CUPTI"), (*REMOTE, "SCALE"))
     chosen = load_catalogue().select(chosen_model(model), cases or None)
     rehearsed = scale == SMOKE
     gpus = _require_gpus(cluster, rehearsed)
