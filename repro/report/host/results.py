@@ -122,19 +122,12 @@ class Host:
 
     @cached_property
     def comparisons(self) -> list[tuple[KeptRun, HardwareComparison]]:
-        """The comparisons of each run with published figures, without superseded cases."""
-        superseded = {
-            (kept.run.id, case)
-            for kept in self.measured
-            for each in kept.results
-            if (kept.run.id, each.unit.name) in self.superseded
-            for case in each.unit.stands_for
-        }
+        """The comparisons of each run with published figures, without those of superseded units."""
         return [
             (kept, each)
             for kept in self.measured
             for each in kept.judgement.comparisons
-            if not superseded & {(kept.run.id, each.case), (kept.run.id, each.against)}
+            if not self.superseded & {(kept.run.id, unit) for unit in each.units}
         ]
 
     def _relations(self, of: Callable[[Iterable[Result]], list[Relation]]) -> Iterator[Measurement]:
