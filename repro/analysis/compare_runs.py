@@ -18,7 +18,7 @@ from repro.runs.record import Run
 SCHEMA = "repro/compare/1"
 OUTCOMES = ("same", "faster", "slower", "inconclusive", "none")
 RULE = ("kind", "skip_first", "first_row", "last_row", "rows")
-OWN = {"uuid"}
+OWN = {"uuid", "machine"}
 """Keys of the environment that differ between any two machines."""
 
 

@@ -83,8 +83,8 @@ def published_ratio(measured: Sequence[float], published: Sequence[float], round
     return Ratio(value, found)
 
 
-def ratio_over_runs(ratios: Sequence[float]) -> Ratio:
-    """The geometric mean of the ratios of several runs, and where the mean of all such runs lies.
+def ratio_over_sessions(ratios: Sequence[float]) -> Ratio:
+    """The geometric mean of the ratios of several sessions, and where the mean of all such sessions lies.
 
     ValueError without a ratio.
     """

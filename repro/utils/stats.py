@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-ORDER_STATISTICS, STUDENT = "order statistics", "Student's t over runs"
+ORDER_STATISTICS, STUDENT = "order statistics", "Student's t over sessions"
 FEWEST = 2
 """Fewest samples from which an interval is given: one sample has no spread."""
 HALVINGS = 60
@@ -232,9 +232,10 @@ def geometric_mean(values: Sequence[float]) -> float:
 def geometric_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | TooFew:
     """Student's t interval of the geometric mean of a population of which these are independent samples.
 
-    With one sample per run it is the random-effects interval of Hartung & Knapp (Statistics in Medicine 20, 2001) with
-    equal weights: how far the runs lie apart holds both what varies within runs and what varies between them. Exact if
-    logarithms are normally distributed.
+    With one sample per session it is the random-effects interval of Hartung & Knapp (Statistics in Medicine 20, 2001)
+    with equal weights: how far sessions lie apart holds both what varies within them and what varies between them. Exact
+    if logarithms are normally distributed; `repro.analysis.independence.student_coverage` says what is left of the
+    confidence if they are skewed.
     """
     count = len(values)
     if count < FEWEST:
