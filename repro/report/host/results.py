@@ -22,13 +22,12 @@ from repro.analysis.relations import Relation, baseline_relations, scaling_relat
 from repro.analysis.results import RESULT_COLUMNS, Result, result_frame, results_csv
 from repro.perfmodel.hardware import HardwareError
 from repro.perfmodel.predict import expect_unit
-from repro.planning.plan import Unit
-from repro.report.host.keep import HOST
+from repro.planning.unit import Unit
 from repro.report.host.notes import Notes, read
 from repro.report.host.rows import Measurement, Row, Target, rows
 from repro.report.host.run import KeptRun, load_run
 from repro.runs import digests, program_versions
-from repro.runs.digests import REPRODUCED
+from repro.runs.digests import HOST, REPRODUCED
 from repro.runs.files import PREFLIGHT, RecordError, RunPath, gpu_samples, names, read_json, read_toml
 from repro.runs.record import Run
 from repro.runs.sessions import sessions, span
