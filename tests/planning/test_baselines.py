@@ -13,7 +13,6 @@ from repro.launch.local_attempt import local_attempts
 from repro.planning.baselines import SCRIPT, baseline_program, recorded_command
 from repro.planning.plan import PlanError, make_plan
 from repro.published.cases import load_catalogue
-from repro.utils.i18n import catalogue
 from tests.support.paths import STANDIN, TRAINER_PYTHON
 from tests.support.runs import attempts, only_run
 
