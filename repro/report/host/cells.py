@@ -114,11 +114,11 @@ def least_to_most(values: Iterable[float], written: Written = numbers.ratio) -> 
 
 
 def spread(row: Row, written: Written = numbers.ratio) -> Cell:
-    """The interval of a row over its runs, or how many runs there are, where these give none."""
-    found = row.ratio.interval if row.ratio and len(row.runs) > 1 else None
+    """The interval of a row over its sessions, or how many sessions there are, where these give none."""
+    found = row.ratio.interval if row.ratio else None
     if isinstance(found, Interval):
         return Cell(f"{written(found.low)}–{written(found.high)}", found.low)
-    return Cell(f"– (n = {len(row.runs)})", float("-inf"))
+    return Cell(f"– (n = {len(row.sessions)})", float("-inf"))
 
 
 def goal(row: Row) -> Cell:

@@ -44,7 +44,7 @@ def runs(_: Translate, host: Host) -> list[Section]:
     rows = tuple(
         (
             Cell(f"{kept.label} [{kept.run.id}](runs/{kept.run.path.name})", anchor=kept.run.id),
-            *words(day(kept), gpus(kept) or _("none"), commit(_, kept)),
+            *words(day(kept), host.sessions[kept.run.id], gpus(kept) or _("none"), commit(_, kept)),
             count(len(kept.attempts)),
             count(sum(attempt["status"] == "failed" for attempt in kept.attempts)),
             *words(_came_to(_, kept), f"`{kept.description['command']}`"),
@@ -52,7 +52,7 @@ def runs(_: Translate, host: Host) -> list[Section]:
         for kept in host.runs
     )
     titles = (
-        *columns(_("Run"), _("Date"), "GPU", _("Commit")),
+        *columns(_("Run"), _("Date"), _("Session"), "GPU", _("Commit")),
         *columns(numeric=(_("Attempts"), _("Failed"))),
         *columns(_("Verdicts on speed"), _("Command")),
     )

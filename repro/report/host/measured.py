@@ -94,8 +94,8 @@ def _every_ratio(_: Translate, host: Host, rows: list[Row]) -> Section:
         for row in rows
     )
     caption = _(
-        "Ratios of medians of a run, in which OneFlow and PyTorch took turns, as the geometric mean over the runs. The "
-        "interval follows from how far the runs lie apart; n is their number."
+        "Ratios of medians of a run, in which OneFlow and PyTorch took turns, as the geometric mean over sessions. The "
+        "interval follows from how far the sessions lie apart; n is their number."
     )
     return _folded("ratios", _("Every configuration compared with PyTorch"), Table("ratios", titles, found, caption))
 

@@ -258,8 +258,6 @@ def interval(_: Translate, ratio: Ratio | None, decimals: int = 3) -> Cell:
     found = ratio.interval
     if isinstance(found, TooFew):
         message = _("too few repeats: {samples}, at least {needed} needed")
-        if found.equal:
-            message = _("the repeats are all equal, so their spread is unknown")
         return Cell(message.format(samples=min(found.samples), needed=found.needed), float("-inf"))
     return Cell(f"{found.low:.{decimals}f} … {found.high:.{decimals}f} ({confidence(found)})", found.low)
 
