@@ -13,11 +13,11 @@ from repro.analysis.verdict import NOISE_FACTOR, outcome
 from repro.planning.plan import BENCH, SMOKE, Plan, PlanError
 from repro.published.cases import load_catalogue
 from repro.published.figures import published_noise
+from repro.published.rules import rule_of
 from repro.runs.record import Run
 
 SCHEMA = "repro/compare/1"
 OUTCOMES = ("same", "faster", "slower", "inconclusive", "none")
-RULE = ("kind", "skip_first", "first_row", "last_row", "rows")
 OWN = {"uuid"}
 """Keys of the environment that differ between any two machines."""
 
@@ -179,7 +179,8 @@ def _differences(one: dict, two: dict) -> dict[str, tuple]:
 
 def _settings(result: Result) -> dict:
     config = {key: value for key, value in result.unit.config.items() if key != "case"}
-    return {**config, "rule": {key: value for key, value in result.unit.rule.items() if key in RULE}}
+    rule = rule_of(result.unit.rule)
+    return {**config, "rule": {"kind": rule.kind, **rule.parameters}}
 
 
 def _pair(first: Result, second: Result, scale: str, tolerance: float) -> Pair:

@@ -4,7 +4,8 @@ import math
 from dataclasses import dataclass
 
 from repro.analysis.loss_curves import read_losses
-from repro.planning.plan import Plan, Unit
+from repro.planning.plan import Plan
+from repro.planning.unit import Unit
 from repro.runs.failures import Failure
 from repro.runs.files import RunPath
 

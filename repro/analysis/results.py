@@ -13,7 +13,8 @@ import pandas as pd
 
 from repro.analysis import steady
 from repro.analysis.frames import attempt_frame, records, status_counts, unit_frame, write_parquet
-from repro.planning.plan import BASELINE_PARITY_TOLERANCE, PARITY_ITERATIONS, PARITY_TOLERANCE, Plan, Unit
+from repro.planning.plan import BASELINE_PARITY_TOLERANCE, PARITY_ITERATIONS, PARITY_TOLERANCE, Plan
+from repro.planning.unit import Unit
 from repro.runs.record import Run
 from repro.utils.printable import spreadsheet_cell
 from repro.utils.stats import spread

@@ -21,7 +21,8 @@ from repro.analysis.process_info import process_info
 from repro.analysis.ratio import Ratio, published_ratio
 from repro.analysis.results import Result
 from repro.perfmodel.past_kernels import Gain, gain
-from repro.planning.plan import PUBLISHED, SMOKE, Plan, Unit
+from repro.planning.plan import PUBLISHED, SMOKE, Plan
+from repro.planning.unit import Unit
 from repro.published.cases import Case, Catalogue, load_catalogue
 from repro.published.figures import load_published_cluster, published_noise
 from repro.runs.record import Run

@@ -36,8 +36,8 @@ from repro.launch.attempt_folder import AttemptFolder, rank_ended, rank_folder
 from repro.launch.check_programs import ProgramOf, takes_tf32
 from repro.launch.gpu_sampler import Sampler
 from repro.launch.local_container import LocalContainer
-from repro.planning.plan import Unit
 from repro.planning.program_data import STANDINS, located
+from repro.planning.unit import Unit
 from repro.runs.failures import Failure, explain_logs, last_lines
 from repro.runs.record import write_json
 from repro.utils.errors import ReproError

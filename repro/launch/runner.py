@@ -20,8 +20,9 @@ from repro.launch.base import AttemptOf, Places
 from repro.launch.gpu_pool import GpuPool
 from repro.launch.program_code import BASELINES, TRAINERS, program_code
 from repro.launch.progress import Display
-from repro.planning.plan import Plan, Unit
+from repro.planning.plan import Plan
 from repro.planning.schedule import Block, in_order, startable
+from repro.planning.unit import Unit
 from repro.published.logs import LogError
 from repro.runs.failures import Failure
 from repro.runs.metrics import METRICS, DamagedLine, damage, damaged_lines, events

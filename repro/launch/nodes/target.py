@@ -31,9 +31,9 @@ from repro.launch.nodes.libraries import MODERN
 from repro.launch.placement import misfit_on, unplaced
 from repro.planning.baselines import BaselineProgram
 from repro.planning.datasets import Dataset
-from repro.planning.derived import TF32
 from repro.planning.plan import PUBLISHED, SMOKE, SMOKE_PROCESSES, Plan, PlanError, Wanted, make_plan
 from repro.planning.profiling import FOR_GPUS
+from repro.planning.unit import TF32
 from repro.published.cases import Case
 from repro.utils.paths import TRAINER
 

@@ -9,7 +9,7 @@ from repro.analysis.cross_hardware import TOLERANCES, published_scaling
 from repro.analysis.relations import layout_text
 from repro.analysis.results import Result
 from repro.planning.derived import published_case
-from repro.planning.plan import Unit
+from repro.planning.unit import Unit
 from repro.published.cases import load_catalogue
 from repro.published.claim_ids import MEMORY, SPEEDUP, claim_id
 from repro.report import numbers

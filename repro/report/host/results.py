@@ -22,7 +22,7 @@ from repro.analysis.relations import Relation, baseline_relations, scaling_relat
 from repro.analysis.results import RESULT_COLUMNS, Result, result_frame, results_csv
 from repro.perfmodel.hardware import HardwareError
 from repro.perfmodel.predict import expect_unit
-from repro.planning.plan import Unit
+from repro.planning.unit import Unit
 from repro.report.host.keep import HOST
 from repro.report.host.notes import Notes, read
 from repro.report.host.rows import Measurement, Row, Target, rows

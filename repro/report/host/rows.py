@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from repro.analysis.ratio import Ratio, ratio_over_runs
 from repro.analysis.results import Result
-from repro.planning.plan import Unit, configuration
+from repro.planning.unit import Unit, configuration
 from repro.report.host.run import KeptRun
 from repro.utils.stats import geometric_mean, median
 

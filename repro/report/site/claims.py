@@ -17,7 +17,7 @@ from repro.models.programs import PUBLISHED
 from repro.perfmodel.hardware import describe
 from repro.perfmodel.plan_table import Row as Planned
 from repro.perfmodel.plan_table import plan_rows
-from repro.planning.plan import Unit
+from repro.planning.unit import Unit
 from repro.published.audit.engine import Audit
 from repro.published.audit.findings import Finding
 from repro.published.cases import Case, Report
