@@ -107,7 +107,16 @@ def open_outputs() -> None:
         getattr(sys, name).reconfigure(errors="backslashreplace")
 
 
+def whole(arguments: list[str]) -> int:
+    """The process from its environment to its exit status; Ctrl-C before a task heeds signals is no traceback either."""
+    try:
+        begin_clean(arguments)
+        open_outputs()
+        return end(arguments)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
+
+
 if __name__ == "__main__":
-    begin_clean(sys.argv[1:])
-    open_outputs()
-    sys.exit(end(sys.argv[1:]))
+    sys.exit(whole(sys.argv[1:]))

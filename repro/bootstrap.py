@@ -362,11 +362,22 @@ def needs_of(task: str, variables: Mapping[str, str]) -> list[tuple[Path, set[st
     return [*found, (TRAINER, set())] if needs_trainers(task, variables) else found
 
 
-def check(task: str) -> None:
-    """Leave with the status of the task if it refuses its variables: before the trainers are installed, the larger part."""
-    command = [CONTROLLER / "bin" / "python", "-m", "repro", "--check", task]
-    if status := subprocess.run(list(map(str, command)), cwd=ROOT).returncode:
-        sys.exit(status)
+def check(task: str) -> bool:
+    """Leave with the status of the task if it refuses its variables; False where no Python here can say so.
+
+    That takes Python 3.11 and none of our packages, so that it comes before anything is installed.
+    """
+    newer = (shutil.which(f"python3.{minor}") for minor in range(11, 20))
+    enough = "import sys; sys.exit(sys.version_info < (3, 11))"
+    for python in (str(CONTROLLER / "bin" / "python"), sys.executable, *newer):
+        if python and answer([python, "-c", enough]) is not None:
+            command = [python, "-m", "repro", "--check", task]
+            done = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+            if done.returncode == BAD_INPUT:
+                print(done.stderr, end="", file=sys.stderr)
+                sys.exit(BAD_INPUT)
+            return True
+    return False
 
 
 def environment_argument(text: str) -> tuple[Path, set[str]]:
@@ -397,11 +408,11 @@ def main() -> None:
         sys.exit(BAD_INPUT)
     try:
         every = given.environment + (needs_of(given.task, variables) if given.task else [])
+        checked = not (given.task and options_of(given.task)) or check(given.task)
         if any(environment == TRAINER for environment, _ in every):
             check_trainer_python()
         for environment, groups in every:
-            if environment == TRAINER and given.task and options_of(given.task) and not is_ready(TRAINER):
-                check(given.task)
+            checked = checked or (environment == TRAINER and check(given.task))
             ready(environment, groups)
     except SetupError as error:
         sys.exit(f"set-up: {error}")

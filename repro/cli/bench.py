@@ -59,7 +59,7 @@ def bench(
     )
     before = session.before(BENCH)
     name = session.cluster_of(before)
-    refuse_misplaced(invocation, name)
+    refuse_misplaced(invocation.texts, name)
     chosen_launcher = session.launcher(name, before)
 
     def new_plan() -> tuple[Plan, dict]:

@@ -108,7 +108,7 @@ def _run_trainings(
         raise OptionError(f"JOBS={jobs}: PORT is the port of one attempt; leave one of the two out")
     before = session.before(kind)
     name = session.cluster_of(before)
-    refuse_misplaced(session.invocation, name)
+    refuse_misplaced(session.invocation.texts, name)
     if name:
         chosen, made = session.launcher(name), datasets()
 
@@ -165,7 +165,7 @@ def profile(
     )
     before = session.before(KIND)
     name = session.cluster_of(before)
-    refuse_misplaced(invocation, name)
+    refuse_misplaced(invocation.texts, name)
     chosen_launcher = session.launcher(name, before)
     if refusal := chosen_launcher.trace_refusal():
         raise PlanError(refusal)

@@ -60,7 +60,8 @@ def run(name: str, pairs: Iterable[tuple[str, str]]) -> int:
 def check(name: str) -> int:
     """Say what is wrong with a task's variables, of the make that started this process, and do nothing else.
 
-    For the set-up, which has the controller by then and not yet the trainers. The exit status; 0 if nothing is wrong.
+    For the set-up, before it installs anything: this imports the standard library alone. The exit status; 0 if nothing
+    is wrong.
     """
     variables = dict(make_variables(os.environ.get("MAKEFLAGS", "")))
     try:
@@ -72,6 +73,15 @@ def check(name: str) -> int:
 
                 cases = values.get("cases") if name in OF_PUBLISHED_CASES else None
                 load_catalogue().select(chosen_model(values.get("model") or "all"), cases or None)
+            elif "model" in task.options:
+                from repro.runs.record import RUNS, Run
+
+                Run.open(values["run"], values.get("runs") or RUNS)
+            if values.get("cluster"):
+                from repro.cluster.inventory import inventory_folder
+
+                inventory_folder(values["cluster"])
+            task.check(values)
     except Exit as end:
         print(end.message, file=sys.stderr)
         return end.status

@@ -15,7 +15,7 @@ from repro.images.stack import Libraries
 from repro.runs.record import RUNS
 
 if TYPE_CHECKING:
-    from repro.cli.settings import Invocation
+    pass
 
 LOCAL = ("BASELINE_PYTHON", "CUBLAS", "CUDNN", "IMAGE", "JOBS", "STACK")
 """Options that mean something on one machine only."""
@@ -66,12 +66,12 @@ class RuntimeOptions:
 
 
 def refuse_misplaced(
-    invocation: Invocation, cluster: str | None, local: Collection[str] = LOCAL, remote: Collection[str] = REMOTE
+    given: Collection[str], cluster: str | None, local: Collection[str] = LOCAL, remote: Collection[str] = REMOTE
 ) -> None:
-    """PlanError for options that mean nothing where the ranks run: on the nodes of a cluster, or on this machine."""
+    """PlanError for options, out of those that were `given`, that mean nothing where the ranks run: on the nodes of a cluster, or on this machine."""
     from repro.planning.plan import PlanError
 
-    wrong = ", ".join(name for name in (local if cluster else remote) if name in invocation.texts)
+    wrong = ", ".join(name for name in (local if cluster else remote) if name in given)
     if wrong and cluster:
         raise PlanError(f"{wrong}: for runs on one machine; leave it out with CLUSTER")
     if wrong:

@@ -46,7 +46,7 @@ def rehearse(
     session = Session(invocation=invocation, options=options, model=model, runtime=runtime)
     before = session.before(KIND)
     name = session.cluster_of(before)
-    refuse_misplaced(invocation, name)
+    refuse_misplaced(invocation.texts, name)
     chosen_launcher = session.launcher(name, before)
 
     def new_plan() -> tuple[Plan, dict]:

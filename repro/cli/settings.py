@@ -155,6 +155,7 @@ PARSERS: dict[Any, Callable[[str], Any]] = {
     Path: Path,
     tuple[str, ...]: names,
 }
+Check = Callable[[Mapping[str, Any]], None]
 BOUNDED: dict[Any, Callable[[str, int], Any]] = {int: whole_number, tuple[int, ...]: numbers}
 """Numbers, whose largest value is that of their variable in `repro.targets.MOST`."""
 
@@ -185,6 +186,7 @@ class OptionTask:
 
     def __init__(self, body: Callable, texts: Mapping[str, str]) -> None:
         self.body, self.name, self.__doc__ = body, body.__name__, body.__doc__
+        self._checks: list[Check] = []
         hints = typing.get_type_hints(body)
         self.options: dict[str, Option] = {}
         self._groups: dict[str, type] = {}
@@ -215,6 +217,17 @@ class OptionTask:
             raise OptionError(unknown_variable(unknown[0], self.target, by_variable))
         return {by_variable[name].name: by_variable[name].parse(text, f"{name}=") for name, text in texts.items()}
 
+    def checks(self, function: Check) -> Check:
+        """Have a function refuse values of the options before anything is installed: it imports no other package."""
+        self._checks.append(function)
+        return function
+
+    def check(self, values: Mapping[str, Any]) -> None:
+        """ReproError for values that the task would refuse, as far as that can be told before anything is installed."""
+        defaults = {name: option.default for name, option in self.options.items()}
+        for function in self._checks:
+            function({**defaults, **values})
+
     def __call__(self, **given: Any) -> Any:
         """Run the task with texts or values of options; Exit with its status unless that is 0."""
         with exit_statuses():
@@ -229,6 +242,7 @@ class OptionTask:
                 for option in self.options.values()
                 if values.get(option.name, option.default) not in (option.default, "")
             }
+            self.check(values)
             check_set_up(self.target, texts)
             grouped = {}
             for parameter, group in self._groups.items():

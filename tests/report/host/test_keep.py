@@ -11,8 +11,8 @@ import pytest
 
 from repro.analysis.process_info import process_info
 from repro.report.host import keep as keeping
-from repro.report.host.keep import REPRODUCED, UUID, Replacements, keep, replacements, runs_of
-from repro.runs.digests import entered
+from repro.report.host.keep import UUID, Replacements, keep, replacements
+from repro.runs.digests import REPRODUCED, entered, runs_of
 from repro.runs.files import KEPT, content, gpu_samples, names, open_files, read_json
 from repro.runs.manifest import DERIVED, MANIFEST, record, verify
 from repro.runs.metrics import events
