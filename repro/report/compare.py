@@ -4,8 +4,9 @@ from pathlib import Path
 
 from repro.analysis.compare_runs import Pair, RunComparison
 from repro.planning.plan import SMOKE
-from repro.report.document import Block, Cell, Column, Document, Section, Table, Text, figure, markdown, words
+from repro.report.document import Block, Cell, Column, Document, Section, Table, Text, markdown
 from repro.report.run.baselines import interval
+from repro.report.tables import figure, words
 from repro.runs.record import RecordError, disk_error, write_json, write_text
 from repro.utils.i18n import LANGUAGES, N_, Translate, catalogue
 

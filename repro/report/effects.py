@@ -9,8 +9,9 @@ from repro.perfmodel.hardware import from_devices
 from repro.perfmodel.past_kernels import Gain, Measured, Span, gain, measurements
 from repro.planning.past import uses_of
 from repro.published.cases import Case, load_catalogue
-from repro.report.document import Block, Cell, Column, Section, Table, Text, figure
+from repro.report.document import Block, Cell, Column, Section, Table, Text
 from repro.report.numbers import RANGE, significant
+from repro.report.tables import figure
 from repro.utils.i18n import N_, Translate
 
 TITLES = {

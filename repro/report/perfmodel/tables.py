@@ -14,7 +14,8 @@ from repro.perfmodel.hardware import Cluster
 from repro.perfmodel.predict import predict
 from repro.perfmodel.scaling_study import Point
 from repro.perfmodel.validation import Check
-from repro.report.document import Cell, Column, Table, factor, figure
+from repro.report.document import Cell, Column, Table
+from repro.report.tables import factor, figure
 from repro.utils.i18n import N_
 
 MEANINGS = {

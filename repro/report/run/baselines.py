@@ -14,7 +14,8 @@ from repro.analysis.relations import (
 )
 from repro.analysis.results import Result
 from repro.planning.plan import PUBLISHED
-from repro.report.document import Block, Cell, Column, Items, Section, Table, Text, figure, percent, words
+from repro.report.document import Block, Cell, Column, Items, Section, Table, Text
+from repro.report.tables import figure, percent, words
 from repro.utils.i18n import N_, Translate
 from repro.utils.stats import Interval, TooFew
 

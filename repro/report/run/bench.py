@@ -9,7 +9,7 @@ from repro.planning.plan import BASELINE_PARITY_TOLERANCE, BENCH, PARITY_ITERATI
 from repro.planning.unit import Unit
 from repro.published.cases import load_catalogue
 from repro.published.rules import Rule, rule_of
-from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, percent, scientific, words
+from repro.report.document import Block, Cell, Column, Section, Table, Text
 from repro.report.run.baselines import within_sections
 from repro.report.run.data import ReportData
 from repro.report.run.expectation import expectation_sections
@@ -17,6 +17,7 @@ from repro.report.run.inputs import input_sections
 from repro.report.run.kinds import Kind, register
 from repro.report.run.programs import PROGRAMS
 from repro.report.run.verdicts import verdict_sections
+from repro.report.tables import figure, percent, scientific, words
 from repro.runs.files import RunPath
 from repro.utils.i18n import N_, Translate
 

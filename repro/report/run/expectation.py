@@ -8,7 +8,8 @@ from repro.analysis.results import Result
 from repro.perfmodel.hardware import HardwareError
 from repro.perfmodel.predict import Expectation, expect_unit
 from repro.planning.plan import PUBLISHED
-from repro.report.document import Block, Cell, Column, Section, Table, Text, factor, figure
+from repro.report.document import Block, Cell, Column, Section, Table, Text
+from repro.report.tables import factor, figure
 from repro.utils.i18n import Translate
 
 

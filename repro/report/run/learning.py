@@ -6,8 +6,9 @@ from repro.analysis.convergence import TAIL, Convergence, ConvergenceResult, lea
 from repro.planning.convergence import KIND
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.lines import GridChart, Series
-from repro.report.document import Cell, Column, Section, Table, Text, figure, percent
+from repro.report.document import Cell, Column, Section, Table, Text
 from repro.report.run.kinds import Kind, register
+from repro.report.tables import figure, percent
 from repro.utils.i18n import N_, Translate
 
 NAT = math.log(2)

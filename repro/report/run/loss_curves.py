@@ -14,8 +14,9 @@ from repro.analysis.loss_curves import (
 from repro.planning.loss_curves import CONTROL, ERROR, KIND, LAYOUT, LOSS_SCALE, RATE_ERROR, ROUNDING
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.loss_curves import SMALLEST, CurveChart, Group
-from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, scientific
+from repro.report.document import Block, Cell, Column, Section, Table, Text
 from repro.report.run.kinds import Kind, register
+from repro.report.tables import figure, scientific
 from repro.utils.i18n import N_, Translate
 
 ROLES = {LAYOUT: N_("layout"), CONTROL: N_("control perturbation"), ERROR: N_("injected error")}

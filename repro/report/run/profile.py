@@ -9,9 +9,10 @@ from repro.planning.profiling import INTERVAL, KIND
 from repro.planning.unit import Unit
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.stacked import Part, StackedChart
-from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, percent
+from repro.report.document import Block, Cell, Column, Section, Table, Text
 from repro.report.run.baselines import descriptions
 from repro.report.run.kinds import Kind, register
+from repro.report.tables import figure, percent
 from repro.utils.i18n import N_, Translate
 
 LARGEST = 10

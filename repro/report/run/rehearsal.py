@@ -13,9 +13,10 @@ from repro.planning.rehearsal import KIND, SAMPLES_PER_RANK, changed_settings
 from repro.planning.trainer_config import config_of
 from repro.published.cases import Case, load_catalogue
 from repro.published.census import operator_types
-from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, scientific, words
+from repro.report.document import Block, Cell, Column, Section, Table, Text
 from repro.report.run.data import ReportData
 from repro.report.run.kinds import Kind, register
+from repro.report.tables import figure, scientific, words
 from repro.utils.i18n import N_, Translate
 
 PUBLISHED_CLUSTER = "v100x32"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from repro.published.audit.engine import Audit
-from repro.report.document import Cell, Column, Document, Section, Table, Text, figure
+from repro.report.document import Cell, Column, Document, Section, Table, Text
 from repro.report.host.machine import day, gpus
 from repro.report.host.results import Host
 from repro.report.published import audit as audit_report
 from repro.report.published import history
 from repro.report.run.kinds import kind_of
+from repro.report.tables import figure
 from repro.utils.i18n import Translate, catalogue
 
 
