@@ -23,17 +23,19 @@ def text(value: Any) -> Cell:
 class Field:
     """A column of a table: its title, its value in a row, and how that is written; a number unless it is a text.
 
-    `numeric` sets a column flush right whose cells are made by `value` itself.
+    `numeric` sets a column flush right whose cells are made by `value` itself; the others are those of a `Column`.
     """
 
     title: str
     value: Callable[[Any], Any]
     written: Written = text
     numeric: bool = False
+    filtered: bool = False
+    minor: bool = False
 
     @property
     def column(self) -> Column:
-        return Column(self.title, self.numeric or self.written is not text)
+        return Column(self.title, self.numeric or self.written is not text, self.filtered, self.minor)
 
 
 def table(id: str, rows: Iterable[Any], fields: Iterable[Field], caption: str = "") -> Table:
