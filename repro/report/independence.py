@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from repro.analysis.independence import Dependence, error_of_looks
-from repro.report.document import Cell, Column, Table, percent
+from repro.report.document import Cell, Column, Table
+from repro.report.tables import percents
 from repro.utils.i18n import Translate
 from repro.utils.sequential import Looks, error
 
@@ -31,7 +32,7 @@ def error_table(_: Translate, looks: Looks, correlation: Dependence | None, shar
         "How often the interval of at least one check misses the true median. For independent repeats this is exact, "
         "whatever their distribution; otherwise it is simulated with normally distributed repeats."
     )
-    cells = tuple((Cell(kind), Cell(size), percent(share, 1)) for kind, size, share in rows)
+    cells = tuple((Cell(kind), Cell(size), percents(1)(share)) for kind, size, share in rows)
     return Table("dependence", columns, cells, caption)
 
 

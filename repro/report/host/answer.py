@@ -9,12 +9,13 @@ from repro.models.programs import PUBLISHED
 from repro.report.charts.coverage import AS_PUBLISHED, DERIVED
 from repro.report.charts.figure import gpus_text as gpus_count
 from repro.report.document import Block, Cell, Figure, Section, Table, Text
-from repro.report.host.cells import STATUSES, columns, figures_of, goals, listed, name
+from repro.report.host.cells import STATUSES, figures_of, goals, listed, name
 from repro.report.host.coverage import levels_of, units_run
 from repro.report.host.machine import day
 from repro.report.host.results import Host
 from repro.report.host.rows import LEAST_SESSIONS, MET, MISSED, OLD, OPEN, Row
 from repro.report.run.programs import PROGRAMS
+from repro.report.tables import columns
 from repro.utils.i18n import N_, Translate
 
 KINDS = {

@@ -9,10 +9,11 @@ from functools import cache
 from repro.planning.unit import Unit
 from repro.published.cases import load_catalogue
 from repro.report import numbers
-from repro.report.document import Cell, Column, Figure
+from repro.report.document import Cell, Figure
 from repro.report.host.rows import MET, MISSED, OLD, OPEN, Row
 from repro.report.host.run import KeptRun
 from repro.report.run.programs import PROGRAMS
+from repro.report.tables import NONE
 from repro.runs.files import read_toml
 from repro.utils.i18n import N_, Translate
 from repro.utils.paths import DATA
@@ -27,12 +28,6 @@ STATUSES = {
 NAMES = DATA / "names.toml"
 Written = Callable[[float], str]
 """How a number is written."""
-NONE = Cell(numbers.NOTHING, float("-inf"))
-
-
-def columns(*titles: str, numeric: tuple[str, ...] = ()) -> tuple[Column, ...]:
-    """Columns of words, then columns of numbers."""
-    return tuple(Column(title) for title in titles) + tuple(Column(title, numeric=True) for title in numeric)
 
 
 def name(text: str) -> str:
@@ -80,26 +75,6 @@ def runs_of(_: Translate, row: Row) -> Cell:
             runs=text, others=links(_, (each.kept for each in row.superseded))
         )
     return Cell(text)
-
-
-def count(value: float | None) -> Cell:
-    """A whole number: GPUs, samples, MiB."""
-    return NONE if value is None else Cell(numbers.whole(value), float(value))
-
-
-def measured(value: float | None) -> Cell:
-    """A throughput or a time, with four significant digits."""
-    return NONE if value is None else Cell(numbers.significant(value), float(value))
-
-
-def quotient(value: float | None) -> Cell:
-    """A ratio, with three decimals."""
-    return NONE if value is None else Cell(numbers.ratio(value), float(value))
-
-
-def share(value: float | None) -> Cell:
-    """A share in per cent, with one decimal."""
-    return NONE if value is None else Cell(numbers.percentage(value), float(value))
 
 
 def outof(good: int, of: int) -> Cell:

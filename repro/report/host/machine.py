@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from repro.analysis.process_info import readable
-from repro.report.document import Block, Cell, Section, Table, Text, words
-from repro.report.host.cells import columns, count, measured
+from repro.report.document import Block, Cell, Section, Table, Text
 from repro.report.host.results import Host, clocks, preflight_tables
 from repro.report.host.run import KeptRun
 from repro.report.run.verdicts import OUTCOMES
+from repro.report.tables import columns, count, measured, words
 from repro.runs.digests import NAME, withdrawn
 from repro.utils.i18n import N_, Message, Translate
 

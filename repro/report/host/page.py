@@ -12,9 +12,9 @@ from typing import TypeVar
 from repro.report import numbers
 from repro.report.charts.figure import write_figures
 from repro.report.committed import Contents, contents, differences
-from repro.report.document import Cell, Document, Figure, Section, Table, Text, markdown, words
+from repro.report.document import Cell, Document, Figure, Section, Table, Text, markdown
 from repro.report.host.answer import answer, gpus_text, measured, targets
-from repro.report.host.cells import NONE, columns, count, figures_of, link, spread
+from repro.report.host.cells import figures_of, link, spread
 from repro.report.host.correctness import shown
 from repro.report.host.figures import figure_specs
 from repro.report.host.independence import independence
@@ -25,6 +25,7 @@ from repro.report.host.results import Host, results_table
 from repro.report.host.windows import windows
 from repro.report.numbers import short
 from repro.report.run.programs import deviation_section
+from repro.report.tables import NONE, columns, count, words
 from repro.runs.digests import NAME, lost_commits
 from repro.runs.failures import Failure
 from repro.runs.files import RecordError
