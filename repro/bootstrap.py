@@ -28,13 +28,11 @@ from repro.targets import (
     ENVIRONMENT,
     GROUPS,
     OF_OTHER_PYTHONS,
-    RENAMED_TASKS,
     groups_of,
     make_variables,
     needs_trainers,
     options_of,
     refusal,
-    renamed,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -64,7 +62,7 @@ NEEDED_MIB: dict[Any, int] = {
     CONTROLLER: 220,
     "cluster": 13,
     "export": 168,
-    "image": 122,
+    "image": 128,
     "mutation": 32,
     "test": 331,
     TRAINER: 2100,
@@ -73,7 +71,7 @@ DOWNLOAD_MB: dict[Any, int] = {
     CONTROLLER: 66,
     "cluster": 3,
     "export": 56,
-    "image": 35,
+    "image": 37,
     "mutation": 8,
     "test": 112,
     TRAINER: 860,
@@ -360,7 +358,6 @@ def ready(environment: Path, groups: Iterable[str] = ()) -> None:
 
 def needs_of(task: str, variables: Mapping[str, str]) -> list[tuple[Path, set[str]]]:
     """The environments that a task needs when it is given these variables; pairs with groups."""
-    task = RENAMED_TASKS.get(task, task)
     found: list[tuple[Path, set[str]]] = [(CONTROLLER, groups_of(task, variables))]
     return [*found, (TRAINER, set())] if needs_trainers(task, variables) else found
 
@@ -404,7 +401,7 @@ def main() -> None:
     given = parser.parse_args()
     for name in OF_OTHER_PYTHONS:
         os.environ.pop(name, None)
-    variables = renamed(make_variables(os.environ.get("MAKEFLAGS", "")))[0] if given.task else {}
+    variables = dict(make_variables(os.environ.get("MAKEFLAGS", ""))) if given.task else {}
     os.environ.update((name, value) for name, value in variables.items() if name in ENVIRONMENT)
     if given.task and (wrong := refusal(given.task, variables)):
         print(wrong, file=sys.stderr)

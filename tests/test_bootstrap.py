@@ -217,21 +217,12 @@ def test_a_marker_from_before_the_groups_says_that_all_is_there(machine, monkeyp
     assert len(exported(machine)) == 1
 
 
-def test_an_old_name_of_a_task_needs_what_the_new_one_needs(machine):
-    assert (
-        bootstrap.needs_of("bundle-run", {})
-        == bootstrap.needs_of("archive", {})
-        == [(bootstrap.CONTROLLER, {"export"})]
-    )
-    assert bootstrap.needs_of("learn", {}) == [(bootstrap.CONTROLLER, set()), (bootstrap.TRAINER, set())]
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         (" -- MODLE=gpt", "MODLE: make bench has no such variable; the nearest is MODEL"),
         (" -- REPEATS=many", "REPEATS=many: it is a whole number from 1 to 1000"),
-        (" -- FIT=x", "MAX_GPUS=x: it is a whole number from 1 to 4096, or several such as 2,4"),
+        (" -- MAX_GPUS=x", "MAX_GPUS=x: it is a whole number from 1 to 4096, or several such as 2,4"),
     ],
 )
 def test_wrong_variables_are_refused_before_anything_is_installed(machine, monkeypatch, capsys, flags, message):

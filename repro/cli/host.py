@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from repro.cli import bench, correctness, plan, preflight, rehearse
-from repro.cli.session import chosen_model, refuse_options
+from repro.cli.options import LOCAL, REMOTE, AttemptOptions, LibraryOptions, refuse_misplaced
+from repro.cli.session import chosen_model
 from repro.cli.settings import Exit, Invocation, OptionError, task
 from repro.models.registry import spec_of
 from repro.planning.plan import SMOKE
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
 from repro.runs.files import read_json
-from repro.runs.record import RUNS, write_json
+from repro.runs.record import write_json
 from repro.targets import command_line
 from repro.utils.errors import BAD_INPUT, FAILED, INTERRUPTED
 from repro.utils.signals import heed_signals
@@ -58,19 +59,11 @@ def reproduce(
     repeats: int | None = None,
     baseline_python: str | None = None,
     baselines: tuple[str, ...] = (),
-    runs: Path = RUNS,
-    retries: int = 0,
-    stall_timeout: int | None = None,
-    attempt_timeout: int | None = None,
-    port: int | None = None,
     jobs: int | None = None,
-    stack: str | None = None,
-    cublas: str | None = None,
-    cudnn: str | None = None,
     cupti: str | None = None,
-    cluster: str | None = None,
-    launcher: str | None = None,
-    side_by_side: bool | None = None,
+    *,
+    options: AttemptOptions,
+    libraries: LibraryOptions,
 ) -> None:
     """Measure everything on this machine's GPUs or on a cluster, keep the runs as a host's, and write the host's page.
 
@@ -83,6 +76,7 @@ def reproduce(
     from repro.launch.host_environment import gpus
     from repro.runs.digests import runs_of
 
+    cluster, runs = options.cluster, options.runs
     host = host or Path(cluster or "").name
     if cluster and scale != SMOKE:
         _require_gpus_of(cluster)
@@ -125,9 +119,8 @@ def _check_reproduce(values: Mapping[str, Any]) -> None:
     if unknown := sorted(set(steps) - set(STEPS)):
         raise OptionError(f"STEPS={','.join(steps)}: no step {', '.join(unknown)}; there are {', '.join(STEPS)}")
     runs_of(host or Path(cluster).name)
-    local = ("baseline_python", "jobs", "stack", "cublas", "cudnn", "cupti")
-    remote = ("launcher", "side_by_side", "scale")
-    refuse_options(cluster, *({name.upper(): values[name] for name in names} for names in (local, remote)))
+    given = [name.upper() for name, value in values.items() if value is not None]
+    refuse_misplaced(given, cluster, (*LOCAL, "CUPTI"), (*REMOTE, "SCALE"))
     _planned(values["model"], values["cases"], steps, cluster, values["scale"], 1)
     if not cluster and not gpus():
         raise Exit(

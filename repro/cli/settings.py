@@ -1,7 +1,7 @@
 """Options and exit statuses of tasks: types and texts of options, and one mapping from errors to statuses.
 
 A task is a function whose first parameter is an `Invocation`; each further parameter is an option with a type and a
-default. Fabric shows it as `--max-gpus` (`repro.cli.fab`), make takes it as `MAX_GPUS=` (`repro.cli.make`); both are
+default, or a group of options that tasks share (`repro.cli.options`). Fabric shows it as `--max-gpus` (`repro.cli.fab`), make takes it as `MAX_GPUS=` (`repro.cli.make`); both are
 checked here in the same way. Its text is in `OPTIONS` unless the task defines one.
 """
 
@@ -15,7 +15,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -188,12 +188,20 @@ class OptionTask:
         self.body, self.name, self.__doc__ = body, body.__name__, body.__doc__
         self._checks: list[Check] = []
         hints = typing.get_type_hints(body)
-        self.options = {
-            each.name: Option(
-                each.name, _plain(hints[each.name]), each.default, texts.get(each.name) or OPTIONS[each.name]
-            )
-            for each in list(inspect.signature(body).parameters.values())[1:]
-        }
+        self.options: dict[str, Option] = {}
+        self._groups: dict[str, type] = {}
+        for parameter in list(inspect.signature(body).parameters.values())[1:]:
+            kind = hints[parameter.name]
+            if isinstance(kind, type) and is_dataclass(kind):
+                self._groups[parameter.name] = kind
+                types_of_fields = typing.get_type_hints(kind)
+                found = [(field.name, types_of_fields[field.name], field.default) for field in fields(kind)]
+            else:
+                found = [(parameter.name, kind, parameter.default)]
+            self.options |= {
+                name: Option(name, _plain(type_), default, texts.get(name) or OPTIONS[name])
+                for name, type_, default in found
+            }
         if unused := texts.keys() - self.options.keys():
             raise TypeError(f"{self.name} has no option {', '.join(sorted(unused))}")
 
@@ -236,7 +244,11 @@ class OptionTask:
             }
             self.check(values)
             check_set_up(self.target, texts)
-            return self.body(Invocation(self.target, texts), **values)
+            grouped = {}
+            for parameter, group in self._groups.items():
+                own = {field.name for field in fields(group)} & values.keys()
+                grouped[parameter] = group(**{name: values.pop(name) for name in own})
+            return self.body(Invocation(self.target, texts), **values, **grouped)
 
 
 def task(**texts: str) -> Callable[[Callable], OptionTask]:

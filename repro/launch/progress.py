@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 
 from repro.launch.attempt import Event
 from repro.launch.rank_monitor import Watch
-from repro.planning.plan import Plan, Unit
+from repro.planning.plan import Plan
+from repro.planning.unit import Unit
 from repro.runs.failures import Failure
 from repro.utils.printable import printable
 

@@ -262,15 +262,6 @@ def test_a_preflight_is_kept_too(tmp_path):
     assert read_json(root / "allreduce-host1" / "allreduce.json")["ranks"] == 4
 
 
-def test_the_task_asks_for_run_and_host(task, tmp_path):
-    done = task("keep", RUN="x")
-    assert done.returncode == 2
-    assert "make keep needs HOST=" in done.stderr
-    done = task("keep", RUN="x", HOST="h200", RUNS=str(tmp_path))
-    assert done.returncode == 2
-    assert "no such run" in done.stderr
-
-
 @pytest.mark.parametrize("archive", COMMITTED, ids=lambda path: path.stem)
 def test_no_committed_archive_says_whose_machine_it_was(archive):
     """Not by the host in any of the places where hosts are written, not by a GPU's UUID, not by a path."""
