@@ -253,6 +253,17 @@ def _run_folder(path: Path) -> Path | None:
     return next((each for each in (path, *path.parents) if STAMPED.match(each.name)), None)
 
 
+def check_creatable(runs: Path) -> None:
+    """RecordError where no run's folder can be made below `runs`: one is made, as near as its folders go, and removed."""
+    place = next(each for each in (runs, *runs.absolute().parents) if each.exists())
+    probe = place / f".{secrets.token_hex(4)}"
+    try:
+        probe.mkdir()
+        probe.rmdir()
+    except OSError as error:
+        raise RecordError(f"RUNS={runs}: no folder can be made there: {error.strerror}") from error
+
+
 def write_json(path: Path, content: Any) -> None:
     """Write a JSON file whole or not at all."""
     write_text(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
