@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.patience import patience
 from tests.trainers.conftest import TIME_LIMIT_S as TIME_LIMIT_S
 from tests.trainers.conftest import Outcome, environment, read, size_of
 from tests.trainers.conftest import python as python
@@ -24,7 +25,7 @@ def torch_python() -> str:
         pytest.skip("REPRO_BASELINE_PYTHON does not name an interpreter with PyTorch, which is optional")
     try:
         command = [named, "-c", "import torch, numpy"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT_S)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=patience(TIME_LIMIT_S))
     except OSError as error:
         pytest.skip(f"REPRO_BASELINE_PYTHON={named} cannot be started: {error.strerror}")
     if done.returncode:
@@ -43,7 +44,7 @@ def baseline(torch_python, tmp_path):
         command = [torch_python, str(RUN), "--config", str(folder / "config.json")]
         world = processes or size_of(config)
         ranks = [start(command, rank, world, port) for port in [free_port()] for rank in range(world)]
-        outputs = [rank.communicate(timeout=TIME_LIMIT_S) for rank in ranks]
+        outputs = [rank.communicate(timeout=patience(TIME_LIMIT_S)) for rank in ranks]
         status = max(abs(rank.returncode) for rank in ranks)
         events = [read(folder, rank) for rank in range(world)]
         return Outcome(status, outputs[0][0], "".join(stderr for _, stderr in outputs), events)
