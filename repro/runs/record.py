@@ -126,7 +126,7 @@ class Run:
     @staticmethod
     def latest(runs: Path = RUNS) -> list[str]:
         """The names of the last five runs in a folder, the latest first."""
-        return sorted((path.parent.name for path in runs.glob("*/run.json")), reverse=True)[:5]
+        return sorted((path.parent.name for path in runs.glob("*/run.json") if path.is_file()), reverse=True)[:5]
 
     def description(self) -> dict:
         """The plan and the machine, as written when the run was created, in the terms of today.
