@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from repro.models import extensions
 from repro.utils.paths import DATA
 from repro.utils.stats import Spread, spread
 
@@ -169,9 +170,14 @@ def peers_of(case: Case, same_batch: bool = True) -> tuple[Peer, ...]:
 
 
 def load_published_cluster(name: str = "v100x32", folder: Path = CLUSTERS) -> dict:
-    """The description of a published cluster: hardware, software, topology."""
-    with open(folder / f"{name}.toml", "rb") as stream:
-        return tomllib.load(stream)
+    """The description of a published cluster: hardware, and software and topology if they are known.
+
+    That of a report from outside the project is in `data/clusters/` beside it (`repro.models.extensions`).
+    """
+    places = (folder, *(extra / "data" / "clusters" for extra in extensions.folders()))
+    file = next((path for place in places if (path := place / f"{name}.toml").is_file()), folder / f"{name}.toml")
+    with open(file, "rb") as stream:
+        return {"software": {}, **tomllib.load(stream)}
 
 
 def configuration(case: Case) -> tuple:

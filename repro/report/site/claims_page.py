@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
+from repro.planning.derived import NO_PORT
 from repro.planning.plan import verdict_looks
 from repro.published.claim_ids import MEMORY, METRICS, SPEEDUP, THROUGHPUT
 from repro.report.document import Block, Cell, Code, Column, Document, Items, Section, Table, Text
@@ -114,7 +115,7 @@ def _case(_: Translate, claims: list[Claim]) -> Section:
     items = [
         _("Source: {link}").format(link=f"[{original}]({first.report.url})" if first.report.url else original),
         _("In this project: [the report with its audit]({page}), `{file}`").format(
-            page=f"report-{case.report}.html", file=f"repro/data/cases/{first.report.file}"
+            page=f"report-{case.report}.html", file=first.report.path
         ),
         *(
             _("Audit, {figure}: {text} ([{id}](audit.html#{anchor}))").format(
@@ -124,21 +125,30 @@ def _case(_: Translate, claims: list[Claim]) -> Section:
             for each in claim.findings
         ),
         *_evidence(_, claims),
-        _("Coverage: {state}").format(state=_(COVERAGE[first.coverage])),
-        _("Needs: {n} × V100-SXM2-16GB ({nodes} nodes), InfiniBand 100 Gb/s beyond one node").format(
-            n=case.layout.world_size, nodes=case.nodes
-        )
+        *(_again(_, first) if case.ported else [_(NO_PORT).format(framework=case.framework)]),
+    ]
+    blocks: list[Block] = [Items(tuple(items)), *([Code(first.command)] if first.command else [])]
+    return Section(case.name, case.name, tuple(blocks), level=3, folded=True)
+
+
+def _again(_: Translate, claim: Claim) -> list[str]:
+    """How far a case was run, and what it takes to run it."""
+    case = claim.case
+    needs = (
+        _("Needs: {n} × V100-SXM2-16GB ({nodes} nodes), InfiniBand 100 Gb/s beyond one node")
         if case.nodes > 1
-        else _("Needs: {n} × V100-SXM2-16GB on one node").format(n=case.layout.world_size),
+        else _("Needs: {n} × V100-SXM2-16GB on one node")
+    )
+    return [
+        _("Coverage: {state}").format(state=_(COVERAGE[claim.coverage])),
+        needs.format(n=case.layout.world_size, nodes=case.nodes),
         _("Takes about {minutes} minutes for the {repeats} repeats after which a verdict can be reached").format(
-            minutes=f"{first.minutes:.0f}", repeats=verdict_looks()[0].repeats
+            minutes=f"{claim.minutes:.0f}", repeats=verdict_looks()[0].repeats
         ),
         _("Expected: “reproduced”, that is a throughput within {share} of {value} {unit}").format(
-            share=f"± {first.allowed:.1%}", value=first.published, unit=UNITS[THROUGHPUT]
+            share=f"± {claim.allowed:.1%}", value=claim.published, unit=UNITS[THROUGHPUT]
         ),
     ]
-    blocks: tuple[Block, ...] = (Items(tuple(items)), Code(first.command))
-    return Section(case.name, case.name, blocks, level=3, folded=True)
 
 
 def _evidence(_: Translate, claims: Iterable[Claim]) -> list[str]:

@@ -34,7 +34,7 @@ def published(language: str, audit: Audit) -> Document:
         Column(_("Findings"), numeric=True),
         Column(_("Source")),
     )
-    lead = _("The five reports, regenerated in Chinese and English from data, with the audit next to the figures.")
+    lead = _("The published reports, regenerated in Chinese and English from data, with the audit next to the figures.")
     sections = [Section("reports", _("Reports"), (Table("reports", columns, rows),))]
     if audit.material.history:
         text = Text(
@@ -57,7 +57,7 @@ def audited(language: str, audit: Audit) -> Document:
         each for severity in audit_report.SEVERITIES for each in audit.findings if each.severity == severity
     )
     lead = _(
-        "Every figure and statement of the five reports, checked against the report's own figures and against other "
+        "Every figure and statement of the published reports, checked against the report's own figures and against other "
         "sources. Errors first."
     )
     sections = (
