@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from repro.models.registry import spec_of
-from repro.report.document import Cell, Code, Column, Items, Section, Table, Text, figure, words
+from repro.report.document import Cell, Code, Column, Items, Section, Table, Text
 from repro.report.published.tables import Sheet
 from repro.report.run.bench import rule_text
+from repro.report.tables import figure, words
 from repro.utils.i18n import N_, Translate
 
 ENVIRONMENT = {

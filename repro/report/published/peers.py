@@ -5,8 +5,9 @@ from __future__ import annotations
 from repro.published.cases import Case
 from repro.published.claim_ids import claim_at
 from repro.published.figures import Figure, Peer
-from repro.report.document import Cell, Column, Section, Table, Text, figure
+from repro.report.document import Cell, Column, Section, Table, Text
 from repro.report.published.tables import TITLES, Sheet
+from repro.report.tables import figure
 from repro.utils.i18n import Translate
 
 

@@ -8,10 +8,11 @@ from repro.models.programs import KINDS, PUBLISHED, TUNED, Program
 from repro.planning.unit import Unit
 from repro.published.deviations import Deviation, deviations
 from repro.published.ports import published_program
-from repro.report.document import Block, Cell, Section, Text, words
+from repro.report.document import Block, Cell, Section, Text
 from repro.report.effects import effects, gain_text, gains
 from repro.report.programs import choice_table, deviation_table
 from repro.report.run.data import ReportData
+from repro.report.tables import words
 from repro.utils.i18n import N_, Translate
 
 OWN_OPERATORS = {
