@@ -93,13 +93,14 @@ def environment(sheet: Sheet) -> Section:
             Cell(own),
         )
     )
-    rows.append(
-        (
-            Cell(_("Trainer version used here")),
-            Cell(f"`{trainer['commit']}`"),
-            Cell(_source_of(sheet, "report.trainer")),
+    if report.ported:
+        rows.append(
+            (
+                Cell(_("Trainer version used here")),
+                Cell(f"`{trainer['commit']}`"),
+                Cell(_source_of(sheet, "report.trainer")),
+            )
         )
-    )
     columns = (Column(_("Item")), Column(_("Value")), Column(_("Source")))
     return Section(
         "environment",

@@ -266,5 +266,5 @@ def _row(claim: Claim) -> dict:
         "check": claim.command or None,
         "needs": f"{claim.needs} {claim.gpu.removeprefix('Tesla ')}",
         "minutes": None if claim.minutes is None else f"{claim.minutes:.0f}",
-        "reproduced_within": f"{claim.allowed:.4f}",
+        "reproduced_within": f"{claim.allowed:.4f}" if case.ported else None,
     }
