@@ -9,10 +9,10 @@ from pathlib import Path
 
 from repro.planning.plan import Plan, Unit
 from repro.runs.history import History, contents, folder_states, tree
-from repro.runs.program_files import digests_of, folders_of_program
+from repro.runs.program_files import SHARED, digests_of, folders_of_program
 from repro.runs.program_versions import BASELINES, TRAINERS
 from repro.runs.record import Run
-from repro.utils.paths import ROOT, sha256_of
+from repro.utils.paths import PACKAGE, ROOT, sha256_of
 
 SHORT = 12
 
@@ -57,8 +57,10 @@ def _of_attempt(attempt: dict, unit: Unit, commit: str, past: History, root: Pat
     program, digest = Program.of(unit), str(code["sha256"])
     if past.holds(commit):
         found = _digests_at(commit, program, root)
+        if found is None and not (PACKAGE / SHARED / f"{unit.model}.py").is_file():
+            return True, f"NOT checked: the project has no model {unit.model}, which was from outside"
         if found is None:
-            return True, f"NOT checked: the repository has no model {unit.model}, which was from outside"
+            return False, f"{digest[:SHORT]} was recorded, but commit {commit[:SHORT]} has no program of {unit.model}"
         if digest in found:
             return True, f"that of commit {commit[:SHORT]}, computed again from the repository"
         return False, f"{digest[:SHORT]} was recorded, which is not that of commit {commit[:SHORT]} in the repository"
@@ -72,7 +74,7 @@ def _digests_at(commit: str, program: Program, root: Path) -> set[str] | None:
     """The digests that releases may have recorded for a program at a commit; None if it does not have the model."""
     there = tree(commit, folders_of_program(program.folder), root)
     files = {name: blob for name, blob in there.items() if name.endswith(".py")}
-    if program.model and f"repro/models/{program.model}.py" not in files:
+    if not files or (program.model and f"{PACKAGE.name}/{SHARED}/{program.model}.py" not in files):
         return None
     content = contents(frozenset(files.values()), root)
     return digests_of(

@@ -12,7 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from repro.analysis.difference import Difference
-from repro.runs.files import ARCHIVE, PREFLIGHT
+from repro.runs import digests
+from repro.runs.files import PREFLIGHT
 from repro.runs.metrics import METRICS, events
 from repro.runs.record import ATTEMPT, ATTEMPTS, Run
 
@@ -52,11 +53,10 @@ def between(runs: Mapping[str, Run]) -> list[str]:
 
 
 def of_kept(reproduced: Path) -> list[str]:
-    """The same of all kept runs, of all hosts together."""
-    kept = {
-        path.relative_to(reproduced).as_posix(): Run(path) for path in sorted(reproduced.glob(f"*/runs/*{ARCHIVE}"))
-    }
-    return between({name: run for name, run in kept.items() if not (run.files / PREFLIGHT).is_file()})
+    """The same of all kept runs, of all hosts together, in the order in which they were kept."""
+    kept = {path: Run(reproduced / path) for path in digests.read(reproduced / digests.NAME)}
+    there = {path: run for path, run in kept.items() if run.path.is_file()}
+    return between({path: run for path, run in there.items() if not (run.files / PREFLIGHT).is_file()})
 
 
 def _noises(run: Run, attempts: Iterable[dict]) -> Iterator[tuple[str, Noise]]:

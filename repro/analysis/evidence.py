@@ -26,7 +26,7 @@ from repro.runs.files import RecordError, RunPath, digest, read_json
 from repro.runs.manifest import alterations
 from repro.runs.metrics import METRICS, read_metrics
 from repro.runs.record import ATTEMPT, ATTEMPTS, Run, in_terms_of_today
-from repro.utils.i18n import Message
+from repro.utils.i18n import N_, Message
 
 EQUAL = 1e-9
 """The largest relative difference that another order of summation may make."""
@@ -40,6 +40,7 @@ ALWAYS = {"generation", "throughput", "latency_ms", "memory_mib", "memory_peak_m
 """What every release recorded of a successful attempt; other figures may be missing in older runs."""
 FEWEST_LOSSES = 10
 """The fewest first losses that any release recorded, of as many rows or more."""
+FINISHED = N_("{attempt}: recorded as {status}, although all of its ranks trained to their end")
 OWN_KEYS = {"output"}
 """Keys in an attempt's configuration that are not in the unit's: its folder."""
 
@@ -77,7 +78,10 @@ def examine(run: Run) -> Evidence:
     plan, attempts, gpus = Plan.from_json(description["plan"]), run.attempts(), _own_gpus(description["environment"])
     units = {unit.name: unit for unit in plan.units}
     left = run.unrecorded()
-    found: list[Difference | Unrecorded] = [*planned.contradictions(plan), *_of_record(plan, attempts, left)]
+    found: list[Difference | Unrecorded] = [
+        *planned.contradictions(plan, description["command"]),
+        *_of_record(plan, attempts, left),
+    ]
     found += course.contradictions(run, plan, attempts)
     succeeded = [each for each in attempts if each["status"] == "ok" and each["unit"] in units]
     wellformed = [each for each in succeeded if ATTEMPT.fullmatch(each["folder"])]
@@ -89,8 +93,21 @@ def examine(run: Run) -> Evidence:
         tuple(each for each in found if isinstance(each, Difference)),
         tuple(left),
         Counter(each.fact for each in found if isinstance(each, Unrecorded)),
-        tuple(course.remarks(description, plan, attempts)),
+        (*course.remarks(description, plan, attempts), *_finished(units, attempts, run.files)),
     )
+
+
+def _finished(units: Mapping[str, Unit], attempts: list[dict], files: RunPath) -> Iterator[Message]:
+    """Attempts without success whose ranks all reached their end: a slow repeat may have been called a failure."""
+    for attempt in attempts:
+        unit = units.get(attempt["unit"])
+        if attempt["status"] == "ok" or unit is None or not ATTEMPT.fullmatch(attempt["folder"]):
+            continue
+        ranks = (
+            read_metrics(files / attempt["folder"] / METRICS.format(rank)).events for rank in range(unit.world_size)
+        )
+        if all(events and events[-1]["event"] == "end" for events in ranks):
+            yield Message(FINISHED, attempt=attempt["folder"], status=attempt["status"])
 
 
 def _own_gpus(environment: Mapping) -> list[dict]:

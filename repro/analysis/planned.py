@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from repro.analysis.difference import Difference
@@ -10,12 +11,19 @@ from repro.planning.plan import BENCH, Plan, Unit
 from repro.published.cases import Rule
 
 PLAN = "run.json"
+REPEATS = re.compile(r"\bREPEATS=(\d{1,9})\b")
 OF_VARIANT = {"case", "baseline", "program", "data"}
 """Keys of a configuration in which a unit may differ from the one that it follows; a page says which data each has."""
 
 
-def contradictions(plan: Plan) -> Iterator[Difference]:
-    """Where units are not what the plan's cases give: a rule that is bent bends the figure of every repeat."""
+def contradictions(plan: Plan, command: str) -> Iterator[Difference]:
+    """Where units are not what the plan's cases give: a rule that is bent bends the figure of every repeat.
+
+    `command` is the one that began the run.
+    """
+    asked = REPEATS.search(command)
+    if asked and int(asked[1]) != plan.repeats:
+        yield Difference(PLAN, "repeats", (("its plan", plan.repeats), ("its command", int(asked[1]))))
     units = {unit.name: unit for unit in plan.units}
     for unit in plan.units:
         yield from _of_unit(unit)

@@ -210,22 +210,25 @@ def _digest(run: Run) -> Iterator[tuple[bool, str]]:
 def _signatures(run: Run, signers: Path) -> Iterator[tuple[bool, str]]:
     if found := signature(run.files / manifest.MANIFEST, signers):
         yield found.good, found.text
-    if not run.archived:
-        return
-    found = signature(run.path, signers)
-    listed = digests.list_of(run.path)
-    pinned = digests.signer(run.path.parent.parent.name, listed, run.path) if listed else None
-    if pinned in (None, digests.UNSIGNED):
-        if found:
+    if run.archived:
+        yield from signed_as_listed(run.path, signers)
+
+
+def signed_as_listed(archive: Path, signers: Path = SIGNERS) -> Iterator[tuple[bool, str]]:
+    """What can be said of an archive's signature, after whether it is the one that the list of kept runs asks for."""
+    found, listed = signature(archive, signers), digests.list_of(archive)
+    pinned = digests.signer(archive.parent.parent.name, listed, archive) if listed else None
+    if pinned not in (None, digests.UNSIGNED):
+        if found is None:
+            yield (
+                False,
+                f"{archive.name} is not signed, but {listed} says that {pinned} signed it: the signature was removed",
+            )
+        elif found.good and found.key != pinned:
+            yield False, f"{archive.name} is signed by {found.key}, but {listed} says that {pinned} signed it"
+        else:
             yield found.good, found.text
-        elif listed:
-            yield True, f"{run.path.name} is not signed: whoever can write to the repository could have kept it"
-    elif found is None:
-        yield (
-            False,
-            f"{run.path.name} is not signed, but {listed} says that {pinned} signed it: the signature was removed",
-        )
-    elif found.good and found.key != pinned:
-        yield False, f"{run.path.name} is signed by {found.key}, but {listed} says that {pinned} signed it"
-    else:
+    elif found:
         yield found.good, found.text
+    elif listed:
+        yield True, f"{archive.name} is not signed: whoever can write to the repository could have kept it"

@@ -46,7 +46,9 @@ def archive(tmp_path):
 def test_sha256sum_reads_the_list(archive):
     listed = list_of(archive)
     assert subprocess.run(["sha256sum", "--check", "--strict", NAME], cwd=listed.parent, check=True)
-    above = subprocess.run(f"head -n 1 {NAME} | sha256sum", cwd=listed.parent, check=True, shell=True, capture_output=True)
+    above = subprocess.run(
+        f"head -n 1 {NAME} | sha256sum", cwd=listed.parent, check=True, shell=True, capture_output=True
+    )
     assert lines(listed)[1] == f"# chain {above.stdout.split()[0].decode()}"
     assert faults(archive.parents[1]) == [] and fault_of(archive, listed) is None
 
@@ -221,7 +223,9 @@ def test_a_signer_holds_from_its_line_on(listed, archive):
     assert len(read(listed)) == 7
 
 
-@pytest.mark.parametrize("line", ["# signer h200", "# signer h200 SHA256:abc", "# signer H200 none", "# signer h200 some"])
+@pytest.mark.parametrize(
+    "line", ["# signer h200", "# signer h200 SHA256:abc", "# signer H200 none", "# signer h200 some"]
+)
 def test_a_signer_of_another_form_is_none(listed, line):
     listed.write_text(listed.read_text() + f"{line}\n")
     with pytest.raises(RecordError, match="line 7 is no digest"):
@@ -285,7 +289,9 @@ def test_a_withdrawn_run_is_not_kept_again_and_not_put_back(superseded):
     archive.write_bytes(b"kept")
     with pytest.raises(RecordError, match="a kept run is never recorded anew"):
         enter(archive, list_of(archive))
-    assert faults(superseded) == [f"{archive} was removed according to {list_of(archive)} and is still there: remove it"]
+    assert faults(superseded) == [
+        f"{archive} was removed according to {list_of(archive)} and is still there: remove it"
+    ]
 
 
 def test_the_superseding_run_must_be_there(superseded):

@@ -20,6 +20,7 @@ from repro.analysis.profiles import Profiles
 from repro.analysis.ratio import ratio
 from repro.analysis.relations import Relation, baseline_relations, scaling_relations, tuning_relations
 from repro.analysis.results import RESULT_COLUMNS, Result, result_frame, results_csv
+from repro.analysis.verification import signed_as_listed
 from repro.perfmodel.hardware import HardwareError
 from repro.perfmodel.predict import expect_unit
 from repro.planning.plan import Unit
@@ -200,6 +201,9 @@ def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> Host
         raise RecordError("\n".join(twice))
     if not runs and not preflights:
         raise RecordError(f"{folder / 'runs'} holds no run; `make archive RUN=<id> HOST={name}` puts one there")
+    kept = (*(each.run for each in runs), *preflights)
+    if unsigned := [text for run in kept for good, text in signed_as_listed(run.path) if not good]:
+        raise RecordError("\n".join(unsigned))
     targets = targets_for(name, data)
     runs.sort(key=lambda kept: kept.run.id)
     return Host(name, folder, tuple(runs), tuple(preflights), targets, read(folder))
