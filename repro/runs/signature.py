@@ -110,9 +110,9 @@ def sign(file: Path, key: Key, at_terminal: bool = False) -> None:
     found = signature(file)
     if done.returncode or found is None or found.key != key.fingerprint:
         beside.unlink(missing_ok=True)
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["another key signed it"]
+        said = done.stderr.decode("utf-8", "replace").split("\n") if done.returncode else ["another key signed it"]
         raise RecordError(
-            f"{file.name} cannot be signed by {key.file}: {one_line(said[-1])}; `ssh-add {key.file}` unlocks a key, and "
+            f"{file.name} cannot be signed by {key.file}: {one_line(' '.join(said).strip())}; `ssh-add {key.file}` unlocks a key, and "
             "KEY=<file> names another"
         )
 
