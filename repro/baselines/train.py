@@ -42,7 +42,7 @@ def train(config: BaselineConfig) -> None:
     feeder = Feeder(config, place.rank, place.device)
     step = Step(config, model, place.device, place.world_size)
     memory = DeviceMemory() if config.device == "cuda" else ProcessMemory()
-    write_start(metrics, config, place, model, memory)
+    write_start(metrics, config, place, model, memory, step.scaler.is_enabled())
     monitor = Monitor(config, place.nodes, place.rank == 0, metrics, memory, TorchTransfer(place))
     for iteration in range(1, config.iterations + 1):
         monitor.after(iteration, step(iteration, feeder.batch(iteration - 1)))
@@ -74,7 +74,9 @@ def set_up_torch(config: BaselineConfig, place: Place) -> None:
     torch.backends.cudnn.benchmark = True
 
 
-def write_start(metrics: Metrics, config: BaselineConfig, place: Place, model: nn.Module, memory: Memory) -> None:
+def write_start(
+    metrics: Metrics, config: BaselineConfig, place: Place, model: nn.Module, memory: Memory, amp: bool
+) -> None:
     values = {
         "rank": place.rank,
         "world_size": place.world_size,
@@ -83,7 +85,7 @@ def write_start(metrics: Metrics, config: BaselineConfig, place: Place, model: n
         "versions": versions(config.device),
         "libraries": libraries(),
         "device": config.device,
-        "settings": {**asdict(config.baseline), **read_back()},
+        "settings": {**asdict(config.baseline), "amp": amp, **read_back()},
         "memory_kind": memory.kind,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
     }
