@@ -11,7 +11,7 @@ from repro.analysis import comparability
 from repro.analysis.adapter_traffic import claims, silent_nodes
 from repro.analysis.comparability import Reason
 from repro.analysis.process_info import ProcessInfo
-from repro.planning.plan import Unit
+from repro.planning.unit import Unit
 from repro.published.cases import Case
 from repro.runs.record import LAST_LOSSES
 from repro.utils.i18n import N_
