@@ -211,7 +211,9 @@ ENVIRONMENT = table(
         "git_commit": optional(text(r"[0-9a-f]{0,64}", "a commit")),
         "gpus": several(GPU, RANKS),
         "locks_sha256": mapping(line()),
-        "machine": table(dict.fromkeys(("id", "start"), text(r"[0-9a-f]{16}", "16 hexadecimal digits")), ("id", "start")),
+        "machine": table(
+            dict.fromkeys(("id", "start"), text(r"[0-9a-f]{16}", "16 hexadecimal digits")), ("id", "start")
+        ),
         **dict.fromkeys(("cluster", "stack", "kit", "jit_cache"), optional(table({}))),
     }
 )
