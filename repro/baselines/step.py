@@ -17,9 +17,12 @@ from repro.trainers.graph.schedule import learning_rate
 class Step:
     """Trains `model` for an iteration when called; gives its outputs by name, micro-steps one after another."""
 
-    def __init__(self, config: BaselineConfig, model: nn.Module, device: torch.device, world_size: int) -> None:
-        self.config = config
+    def __init__(
+        self, config: BaselineConfig, model: nn.Module, device: torch.device, world_size: int, rank: int
+    ) -> None:
+        self.config, self.data_rank = config, rank
         self.parameters = list(model.parameters())
+        self.parameter_count = sum(parameter.numel() for parameter in self.parameters)
         self.optimizer = build_optimizer(model, config)
         self.model = wrap(model, config, device, world_size)
         self.device_type = device.type
