@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from repro.baselines.config import BaselineConfig
 from repro.baselines.optimizers import build_optimizer
+from repro.baselines.torch_versions import clip, grad_scaler
 from repro.trainers.graph.schedule import learning_rate
 
 
@@ -27,9 +28,7 @@ class Step:
         self.model = wrap(model, config, device, world_size)
         self.device_type = device.type
         self.amp = config.precision == "amp"
-        self.scaler = torch.amp.GradScaler(
-            device.type, config.loss_scale, growth_interval=config.choices.loss_scale_window, enabled=self.amp
-        )
+        self.scaler = grad_scaler(device.type, config.loss_scale, config.choices.loss_scale_window, self.amp)
 
     def __call__(self, iteration: int, micro_batches: list) -> dict:
         self.set_rate(iteration)
@@ -54,11 +53,11 @@ class Step:
     def clip(self) -> None:
         """Clip the gradients by the norm of them all; unfused as the program does, gradient by gradient or together."""
         together = self.config.choices.norm_in_one_kernel or not self.config.baseline.unfused
-        nn.utils.clip_grad_norm_(self.parameters, self.config.optimizer.clip_norm, foreach=None if together else False)
+        clip(self.parameters, self.config.optimizer.clip_norm, together)
 
     def micro_step(self, batch: tuple) -> dict:
         """Add the gradients of a micro-batch; those of all micro-steps make their mean."""
-        with torch.autocast(self.device_type, torch.float16, enabled=self.amp):
+        with torch.autocast(self.device_type, torch.float16) if self.amp else nullcontext():
             outputs = self.model(*batch)
         self.scaler.scale(outputs["loss"] / self.config.accumulation_steps).backward()
         return {name: value.detach() for name, value in outputs.items()}

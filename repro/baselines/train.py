@@ -15,6 +15,7 @@ from repro.baselines.config import BaselineConfig
 from repro.baselines.data import Feeder
 from repro.baselines.parameters import Parameters
 from repro.baselines.step import Step
+from repro.baselines.torch_versions import join
 from repro.baselines.versions import versions
 from repro.models.registry import module_of
 from repro.trainers.libraries import libraries
@@ -79,7 +80,7 @@ def take_place(config: BaselineConfig) -> Place:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
     if world_size > 1:
-        distributed.init_process_group(backend_of(device), device_id=device if device.type == "cuda" else None)
+        join(backend_of(device), device)
     return Place(int(os.environ.get("RANK", "0")), world_size, nodes, device)
 
 

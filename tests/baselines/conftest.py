@@ -17,7 +17,8 @@ RUN = ROOT / "repro" / "baselines" / "run.py"
 ON_CPU = ROOT / "tests" / "baselines" / "cpu_in_place_of_gpus.py"
 """What runs Megatron-Core without GPUs."""
 PINNED = ROOT / ".venv-baseline" / "bin" / "python"
-"""The interpreter of `docker/baseline.lock`, where `python3 -m repro.bootstrap baseline` has set it up."""
+PINNED_CU102 = ROOT / ".venv-baseline-cu102" / "bin" / "python"
+"""The interpreters of the environments that `repro.bootstrap` sets up."""
 
 COSINE = {"kind": "cosine", "warmup_iterations": 2, "decay_iterations": 5, "min_lr": 0.001}
 
@@ -41,14 +42,20 @@ def megatron_python() -> str:
     return interpreter("torch, megatron.core")
 
 
-def interpreter(modules: str) -> str:
+@pytest.fixture(scope="session")
+def old_torch_python() -> str:
+    """Interpreter of `docker/baseline-cu102.lock`."""
+    return interpreter("torch", str(PINNED_CU102), "baseline-cu102")
+
+
+def interpreter(modules: str, python: str = "", environment: str = "baseline") -> str:
     """An interpreter that imports these; without one a test is skipped, but fails in CI, which installs the pinned one."""
-    python = os.environ.get("REPRO_BASELINE_PYTHON") or str(PINNED)
+    python = python or os.environ.get("REPRO_BASELINE_PYTHON") or str(PINNED)
     try:
         command = [python, "-c", f"import numpy, {modules}"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT_S)
     except OSError as error:
-        reason = f"{python} cannot be started: {error.strerror}; `python3 -m repro.bootstrap baseline` installs PyTorch"
+        reason = f"{python} cannot be started: {error.strerror}; `python3 -m repro.bootstrap {environment}` makes it"
     else:
         if not done.returncode:
             return python
@@ -62,6 +69,12 @@ def interpreter(modules: str) -> str:
 def baseline(torch_python, tmp_path):
     """Callable that runs a configuration on as many processes as its layout has, and gives an Outcome."""
     return runner([torch_python, str(RUN)], tmp_path)
+
+
+@pytest.fixture
+def old_baseline(old_torch_python, tmp_path):
+    """Likewise, with the PyTorch of 2022."""
+    return runner([old_torch_python, str(RUN)], tmp_path)
 
 
 @pytest.fixture

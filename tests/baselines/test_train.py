@@ -52,6 +52,13 @@ def test_unfused_operators_change_no_loss(baseline, name):
     assert losses(baseline, {**config, **UNFUSED}) == pytest.approx(losses(baseline, config), rel=CLOSE)
 
 
+@pytest.mark.parametrize("name", ["gpt", "gpt-2", "bert"])
+def test_the_pytorch_of_2022_prints_the_same_losses(old_baseline, baseline, name):
+    model, changes = CASES[name]
+    config = {**configuration(model, **changes), **UNFUSED}
+    assert losses(old_baseline, config) == pytest.approx(losses(baseline, config), rel=CLOSE)
+
+
 def test_unfused_gradients_travel_in_half_precision(baseline):
     """Scales that never overflow, so that both ways update from the first iteration on; the sums round differently."""
     config = {**configuration("gpt", precision="amp", loss_scale=1024.0), **UNFUSED}
