@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from repro.analysis.process_info import ProcessInfo
 from repro.models.programs import PUBLISHED, TUNED
 from repro.planning.derived import same_window
-from repro.planning.plan import Unit
 from repro.planning.trainer_config import config_of
-from repro.published.cases import Case, Report, Rule
+from repro.planning.unit import Unit
+from repro.published.cases import Case, Report
 from repro.published.deviations import MEMORY, SPEED, deviations_of
+from repro.published.rules import rule_of
 from repro.utils.i18n import N_
 
 INSTALLABLE_ONEFLOW = "0.8.0"
@@ -187,7 +188,7 @@ def configuration_reasons(case: Case, unit: Unit) -> Iterable[Reason]:
             aspect = ASPECT_OF.get(key, f"configuration:{key}")
             reason = _differs(aspect, published.get(key), unit.config.get(key))
             yield replace(reason, message=OTHER_PROGRAM) if key == "program" else reason
-    printed, used = ((rule.kind, rule.parameters) for rule in (case.rule, Rule(**unit.rule)))
+    printed, used = ((rule.kind, rule.parameters) for rule in (case.rule, rule_of(unit.rule)))
     if printed != used:
         yield _differs("configuration:rule", *(f"{kind} {parameters}" for kind, parameters in (printed, used)))
 

@@ -19,7 +19,8 @@ from zipfile import BadZipFile
 
 from repro.analysis.measurement import LOG, RankZero, measure, read_log
 from repro.analysis.nccl_transport import transport_of
-from repro.planning.plan import Plan, Unit
+from repro.planning.plan import Plan
+from repro.planning.unit import Unit
 from repro.published.logs import Log, LogError
 from repro.runs.files import RecordError, RunPath, digest, read_json
 from repro.runs.manifest import alterations

@@ -23,7 +23,8 @@ from pathlib import Path
 import pandas as pd
 
 from repro.analysis import steady
-from repro.planning.plan import Plan, Unit
+from repro.planning.plan import Plan
+from repro.planning.unit import Unit
 from repro.runs.failures import Failure
 from repro.runs.files import RunPath, reading
 from repro.runs.metrics import METRICS, events

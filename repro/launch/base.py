@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 from repro.images.stack import Libraries
 from repro.launch.attempt import Attempt, Limits
-from repro.planning.plan import Plan, PlanError, Unit, Wanted
+from repro.planning.plan import Plan, PlanError, Wanted
 from repro.planning.schedule import Block
+from repro.planning.unit import Unit
 from repro.published.cases import Case
 from repro.runs.record import Run
 

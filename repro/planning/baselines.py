@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from repro.models.variants import DEFAULT, MEGATRON, VARIANTS
-from repro.planning.derived import TF32
 from repro.planning.plan import PlanError
+from repro.planning.unit import TF32
 from repro.targets import CU102, PINNED_BASELINES
 from repro.utils.paths import PACKAGE, ROOT
 

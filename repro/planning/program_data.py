@@ -8,8 +8,9 @@ from pathlib import Path
 from repro.models.programs import PUBLISHED, TEXT_FILES, Program
 from repro.models.registry import spec_of
 from repro.models.token_files import TokenFileError, read_index
-from repro.planning.plan import SMOKE, Plan, PlanError, Unit
+from repro.planning.plan import SMOKE, Plan, PlanError
 from repro.planning.trainer_config import reference_config
+from repro.planning.unit import Unit
 from repro.utils.paths import CACHE
 
 STANDINS = CACHE / "standins"

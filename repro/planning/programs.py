@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from repro.models.programs import KINDS, PUBLISHED, TUNED
-
-if TYPE_CHECKING:
-    from repro.planning.plan import Unit
+from repro.planning.unit import Unit
 
 Programs = tuple[Literal["published", "tuned"], ...]
 """Members of `repro.models.programs.KINDS`, as the type of an option."""

@@ -9,10 +9,11 @@ from dataclasses import asdict, replace
 from repro.models.programs import PUBLISHED, TUNED
 from repro.models.registry import spec_of
 from repro.planning.derived import shrink, shrunk_case
-from repro.planning.plan import PARITY_ITERATIONS, REDUCED, Plan, PlanError, Unit, of_length
+from repro.planning.plan import PARITY_ITERATIONS, REDUCED, Plan, PlanError, of_length
 from repro.planning.program_data import SYNTHETIC, standin_of
 from repro.planning.programs import DEFAULT_PROGRAMS, in_programs
 from repro.planning.trainer_config import config_of
+from repro.planning.unit import Unit
 from repro.published.cases import Case, Layout
 from repro.published.census import parameter_tensors
 

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 from repro.models import extensions, registry
 from repro.published.figures import Figure, Published
-from repro.published.schema import ENTRIES, RULES, check_file, merged, taken_twice, unknown, unknown_cases
+from repro.published.rules import Rule, rule_of
+from repro.published.schema import ENTRIES, check_file, merged, taken_twice, unknown, unknown_cases
 from repro.published.validators import whole
 from repro.utils.errors import ReproError
 from repro.utils.paths import DATA
@@ -49,30 +50,6 @@ class Layout:
 
     def __str__(self) -> str:
         return f"{self.data}x{self.tensor}x{self.pipeline}"
-
-
-@dataclass(frozen=True)
-class Rule:
-    """How a report reads one throughput off a log, by the number of the printed row, counted from 1.
-
-    "mean_rows" is the mean of all rows after the first `skip_first`; "stamps" the samples between the stamps of
-    `first_row` and `last_row` over the time between them; "last_rows" the mean of the last `rows`, latency too.
-    The published figure is the median of `repeats` runs. `stated` is false where the report does not say all this.
-    """
-
-    kind: str
-    skip_first: int | None = None
-    first_row: int | None = None
-    last_row: int | None = None
-    rows: int | None = None
-    repeats: int = 1
-    stated: bool = True
-    source: str = ""
-
-    @property
-    def parameters(self) -> dict[str, int]:
-        """The parameters its kind has."""
-        return {name: getattr(self, name) for name in RULES[self.kind]}
 
 
 @dataclass(frozen=True)
@@ -269,11 +246,11 @@ def _report(file: str, data: dict) -> Report:
     report = data["report"] | {name: tuple(data.get(name, ())) for name in ENTRIES}
     report["settings_source"] = tuple(report["settings_source"])
     report["settings"] = _plain(report["settings"])
-    return Report(file=file, rule=Rule(**data["rule"]), **report)
+    return Report(file=file, rule=rule_of(data["rule"]), **report)
 
 
 def _cases(data: dict) -> Iterator[Case]:
-    rule = Rule(**data["rule"])
+    rule = rule_of(data["rule"])
     common = {key: data["report"][key] for key in ("model", "precision", "log_generation")}
     for case in data["case"]:
         full = merged(case, data["defaults"])

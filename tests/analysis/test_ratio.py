@@ -68,9 +68,9 @@ def test_from_a_look_on_the_interval_has_its_trim_and_the_confidence_of_all_look
     assert found.value == (100 + (repeats - 1) / 2) / 50
 
 
-def test_looks_at_equal_repeats_tell_nothing():
+def test_at_equal_repeats_the_interval_is_the_rounding_of_the_published_figure():
     found = published_ratio([100.0] * 6, [50.0], 0.5, LOOKS).interval
-    assert found == TooFew((6,), 6, equal=True)
+    assert found == Interval(100 / 50.5, 100 / 49.5, 1 - error(LOOKS), SEQUENTIAL, (6,))
 
 
 def test_looks_over_several_published_figures_hold_both_medians():

@@ -119,11 +119,14 @@ def test_an_interval_of_too_little_confidence_is_shown_and_decides_nothing(tmp_p
     assert found.false_verdicts == 0, "nothing was decided"
 
 
-@pytest.mark.parametrize("repeats", [2, 6, 9])
-def test_equal_repeats_decide_nothing(tmp_path, repeats):
-    found = judged(published_run(tmp_path, [EIGHT], [1.0] * repeats))
-    assert found.verdicts[0].outcome == "inconclusive" and not found.verdicts[0].ratio.interval
-    assert "all samples are equal" in found.summary()
+@pytest.mark.parametrize(
+    ("repeats", "outcome"), [(2, "inconclusive"), (5, "inconclusive"), (6, "reproduced"), (9, "reproduced")]
+)
+def test_equal_repeats_decide_what_as_many_unequal_ones_do(tmp_path, repeats, outcome):
+    """The coverage of order statistics holds for any distribution; the interval is as wide as the figure's rounding."""
+    found = judged(published_run(tmp_path, [EIGHT], [1.0] * repeats)).verdicts[0]
+    assert found.outcome == outcome
+    assert found.ratio.interval.low < 1 < found.ratio.interval.high
 
 
 def test_seven_repeats_are_compared_with_the_seven_published_ones(tmp_path):
@@ -246,7 +249,7 @@ def test_a_given_tolerance_replaces_every_other_and_is_named_in_the_outcome(tmp_
 
 def test_a_tolerance_cannot_be_bought(tmp_path):
     run = published_run(tmp_path, [EIGHT], [0.8 * each for each in SIX])
-    with pytest.raises(ToleranceError, match=r"TOLERANCE=25%: at most 5% may be given"):
+    with pytest.raises(ToleranceError, match=r"TOLERANCE=25%: from 0 to 5% may be given"):
         judged(run, 0.25)
     assert only(run, MOST_TOLERANCE).outcome == "slower"
 
@@ -655,7 +658,7 @@ def test_ratios_have_the_interval_of_the_median_that_is_their_value():
 def test_a_single_repeat_of_either_gives_no_interval():
     assert not repeated_ratio([200, 201], [100]).interval
     assert not published_ratio([200], [100], 0.5).interval
-    assert not repeated_ratio([200, 200], [100, 100]).interval, "nor do repeats without any spread"
+    assert repeated_ratio([200, 200], [100, 100]).interval.low == 2.0, "two repeats have one, whatever their spread"
 
 
 @pytest.mark.parametrize(
@@ -726,7 +729,7 @@ def test_the_task_exits_by_the_verdicts_only_if_asked(task, tmp_path, ratios, en
     [
         ({"TOLERANCE": "wide"}, "TOLERANCE=wide"),
         ({"TOLERANCE": "0"}, "TOLERANCE=0"),
-        ({"TOLERANCE": "20"}, "TOLERANCE=20%: at most 5% may be given"),
+        ({"TOLERANCE": "20"}, "TOLERANCE=20%: from 0 to 5% may be given"),
         ({"CHECK": "yes"}, "CHECK=yes"),
         ({"TOLERANCE": "nan"}, "TOLERANCE=nan"),
         ({"RUN": "absent"}, "RUN=absent"),

@@ -11,8 +11,9 @@ from repro.models.programs import KINDS
 from repro.models.variants import DEFAULT, MEGATRON, VARIANTS
 from repro.planning.baselines import OF_TF32
 from repro.planning.derived import case_of, shrunk_case
-from repro.planning.plan import Plan, PlanError, Unit, make_plan
+from repro.planning.plan import Plan, PlanError, make_plan
 from repro.planning.trainer_config import config_of
+from repro.planning.unit import Unit
 from repro.published.cases import Layout, load_catalogue
 
 CATALOGUE = load_catalogue()

@@ -7,8 +7,9 @@ from collections import Counter
 
 import pytest
 
-from repro.published.cases import CASES, CaseError, Layout, Rule, cases_table, load_catalogue
+from repro.published.cases import CASES, CaseError, Layout, cases_table, load_catalogue
 from repro.published.figures import load_published_cluster
+from repro.published.rules import Stamps
 from tests.support.paths import ROOT
 
 CATALOGUE = load_catalogue()
@@ -412,7 +413,7 @@ def test_layout_and_rule():
     assert str(Layout(2, 4, 4)) == "2x4x4" and Layout(2, 4, 4).world_size == 32
     with pytest.raises(ValueError, match="tensor parallel size is 0"):
         Layout(1, 0, 1)
-    assert Rule("stamps", first_row=1, last_row=6).parameters == {"first_row": 1, "last_row": 6}
+    assert Stamps(first_row=1, last_row=6).parameters == {"first_row": 1, "last_row": 6}
 
 
 def test_cases_can_be_kept_in_a_set():

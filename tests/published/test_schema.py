@@ -141,7 +141,7 @@ BAD = [
     (SPEED, "l", "case one: published.throughput", "missing"),
     ('kind = "last_rows"', 'kind = "mean"', "rule: kind", "is 'mean'; allowed: mean_rows, stamps, last_rows"),
     (ROWS, "first_row = 5", "rule: first_row", "unknown key; allowed: kind, repeats, stated, source, rows"),
-    (ROWS, "rows = 50", "case one: iterations", "give 10 printed rows; the rule last_rows needs at least 50"),
+    (ROWS, "rows = 50", "case one: iterations", "give 10 printed rows; the rule last_rows needs at least 51"),
     (
         'kind = "last_rows"\nrows = 5',
         'kind = "stamps"\nfirst_row = 6\nlast_row = 6',

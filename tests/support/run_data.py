@@ -3,7 +3,7 @@
 import json
 from types import SimpleNamespace
 
-from repro.planning.plan import Unit
+from repro.planning.unit import Unit
 from tests.support.metrics import row
 
 

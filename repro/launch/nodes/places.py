@@ -11,8 +11,8 @@ from repro.perfmodel import hardware
 from repro.perfmodel.plan_table import attempt_s
 from repro.perfmodel.predict import expect, program_of
 from repro.planning.derived import case_of
-from repro.planning.plan import Unit
 from repro.planning.schedule import Block, FreeNodes
+from repro.planning.unit import Unit
 
 
 class NodePlaces:

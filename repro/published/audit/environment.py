@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from repro.published.audit.findings import Finding, Findings, Place, unless
+from repro.published.audit.material import Material
+from repro.published.cases import Report
 from repro.utils.i18n import N_, Message
-
-if TYPE_CHECKING:
-    from repro.published.audit.engine import Material
-    from repro.published.cases import Report
-
 
 DRIVERS = {"10.2": "440.33", "11": "450.80.02"}
 """Oldest Linux driver by CUDA version; one for all of 11.x by minor-version compatibility.

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
-from repro.planning.plan import Unit
+from repro.planning.unit import Unit
 from repro.published.cases import load_catalogue
 from repro.report import numbers
 from repro.report.document import Cell, Column, Figure

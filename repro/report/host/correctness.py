@@ -13,7 +13,7 @@ from repro.analysis.kernel_trace import Profile
 from repro.analysis.loss_curves import CurveComparison, Curves
 from repro.analysis.profiles import Profiles
 from repro.planning.loss_curves import ERROR, LAYOUT
-from repro.planning.plan import Unit
+from repro.planning.unit import Unit
 from repro.report import numbers
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.waterfall import Waterfall, WaterfallChart

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from repro.planning.derived import published_case
-from repro.planning.plan import Unit
+from repro.planning.unit import Unit
 from repro.published.cases import Case, load_catalogue
 from repro.report.charts.coverage import AS_PUBLISHED, AUDITED, DERIVED, NOTHING, CoveredCase
 from repro.report.host.cells import family, name

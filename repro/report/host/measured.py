@@ -9,7 +9,7 @@ from repro.analysis.cross_hardware import TOLERANCES, published_scaling
 from repro.analysis.relations import layout_text
 from repro.analysis.results import Result
 from repro.planning.derived import published_case
-from repro.planning.plan import Unit
+from repro.planning.unit import Unit
 from repro.published.cases import load_catalogue
 from repro.published.claim_ids import MEMORY, SPEEDUP, claim_id
 from repro.report import numbers
@@ -18,7 +18,7 @@ from repro.report.host import cells
 from repro.report.host.cells import columns, count, figures_of, least_to_most, quotient, share, subject
 from repro.report.host.coverage import same_configuration
 from repro.report.host.results import Host
-from repro.report.host.rows import Row, middle, throughput
+from repro.report.host.rows import Row, middle
 from repro.report.run.baselines import descriptions
 from repro.report.run.programs import PROGRAMS
 from repro.report.run.verdicts import COMPARED
@@ -82,8 +82,8 @@ def _every_ratio(_: Translate, host: Host, rows: list[Row]) -> Section:
         (
             *words(_configurations(_, host, row), row.base.label),
             count(row.unit.world_size),
-            cells.measured(throughput(row.results)),
-            cells.measured(throughput(row.bases)),
+            cells.measured(row.throughput),
+            cells.measured(row.base_throughput),
             quotient(row.ratio.value if row.ratio else None),
             cells.spread(row),
             quotient(row.steady),
@@ -128,8 +128,8 @@ def gains(_: Translate, host: Host) -> list[Section]:
             count(row.unit.world_size),
             quotient(row.ratio.value if row.ratio else None),
             cells.spread(row),
-            cells.measured(throughput(row.bases)),
-            cells.measured(throughput(row.results)),
+            cells.measured(row.base_throughput),
+            cells.measured(row.throughput),
             cells.runs_of(_, row),
         )
         for row in rows
@@ -232,7 +232,7 @@ def _every_efficiency(_: Translate, host: Host, rows: list[Row]) -> Section:
         (
             *words(_configurations(_, host, row), row.unit.label),
             count(row.unit.world_size),
-            cells.measured(throughput(row.results)),
+            cells.measured(row.throughput),
             share(row.ratio.value if row.ratio else None),
             cells.spread(row, numbers.percentage),
             share(row.steady),
@@ -302,7 +302,7 @@ def _every_layout(_: Translate, host: Host, rows: list[Row]) -> Section:
             *words(_configurations(_, host, row), layout_text(row.unit)),
             count(row.unit.world_size),
             count(row.unit.global_batch),
-            cells.measured(throughput(row.results)),
+            cells.measured(row.throughput),
             cells.measured(row.expected),
             quotient(row.ratio.value if row.ratio else None),
             cells.spread(row),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from repro.planning.plan import Unit
+from repro.planning.unit import Unit
 from repro.report.document import Section, Table, figure, words
 from repro.report.host.cells import columns, count, share
 from repro.report.host.results import Host

@@ -12,9 +12,9 @@ from repro.perfmodel.training import family_of, kind_of
 from repro.perfmodel.validation import Measurement
 from repro.perfmodel.work import Job
 from repro.planning.derived import case_of
-from repro.report.host.keep import REPRODUCED
 from repro.report.host.results import hosts, load
 from repro.report.host.run import KeptRun
+from repro.runs.digests import REPRODUCED
 
 
 def kept_measurements(reproduced: Path = REPRODUCED) -> list[Measurement]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from repro.analysis.bench import examine
-from repro.planning.plan import BASELINE_PARITY_TOLERANCE, BENCH, PARITY_ITERATIONS, PARITY_TOLERANCE, SMOKE, Unit
-from repro.published.cases import Rule, load_catalogue
+from repro.planning.plan import BASELINE_PARITY_TOLERANCE, BENCH, PARITY_ITERATIONS, PARITY_TOLERANCE, SMOKE
+from repro.planning.unit import Unit
+from repro.published.cases import load_catalogue
+from repro.published.rules import Rule, rule_of
 from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, percent, scientific, words
 from repro.report.run.baselines import within_sections
 from repro.report.run.data import ReportData
@@ -203,7 +205,7 @@ def method_section(_: Translate, data: ReportData) -> Section:
     rules: dict[str, Rule] = {}
     for unit in data.plan.units:
         for name in (*unit.stands_for, *unit.derived_from):
-            rules.setdefault(reports.get(name, name), Rule(**unit.rule))
+            rules.setdefault(reports.get(name, name), rule_of(unit.rule))
     rows = tuple(words(report, rule_text(_, rule), _(rule.source)) for report, rule in rules.items())
     text = Text(
         _(
@@ -217,14 +219,7 @@ def method_section(_: Translate, data: ReportData) -> Section:
 
 def rule_text(_: Translate, rule: Rule) -> str:
     """A measuring rule in words."""
-    text = {
-        "mean_rows": _("mean of the printed throughput over all rows except the first {skip_first}"),
-        "stamps": _(
-            "samples between the time stamps of printed rows {first_row} and {last_row}, divided by the time between "
-            "them"
-        ),
-        "last_rows": _("mean of the last {rows} printed rows, for both throughput and latency"),
-    }[rule.kind].format(**rule.parameters)
+    text = _(rule.words).format(**rule.parameters)
     if rule.repeats > 1:
         text += _("; median of {n} runs").format(n=rule.repeats)
     return text

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from repro.analysis.kernel_classes import TITLES, class_of, short_name
 from repro.analysis.kernel_trace import GAPS, LEAST_GAP_NS, Profile
 from repro.analysis.profiles import ProfileComparison, Profiled, Profiles, profiles
-from repro.planning.plan import Unit
 from repro.planning.profiling import INTERVAL, KIND
+from repro.planning.unit import Unit
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.stacked import Part, StackedChart
 from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, percent

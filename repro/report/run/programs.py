@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from repro.models.programs import KINDS, PUBLISHED, TUNED, Program
 from repro.models.registry import spec_of
-from repro.planning.plan import Unit
+from repro.planning.unit import Unit
 from repro.published.deviations import Deviation, deviations, published_program
 from repro.report.document import Block, Cell, Section, Text, words
 from repro.report.effects import effects, gain_text, gains

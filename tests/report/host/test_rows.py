@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from repro.analysis.cross_hardware import comparisons
 from repro.analysis.results import summarise
 from repro.models.programs import KINDS
 from repro.planning.plan import Plan, make_plan
@@ -22,6 +23,7 @@ from tests.support.kept import bench_run, throughput
 
 DAY = 86400
 ONE_GPU = "DP_1x1x1_2_1536x16"
+CATALOGUE = load_catalogue()
 ENGLISH = catalogue("en").gettext
 
 
@@ -139,6 +141,30 @@ def test_a_row_of_older_code_decides_nothing_whatever_its_interval(host, kept):
     more = " Rows that were measured with older code of their program only do not count: 1."
     assert decided(ENGLISH, [*others, row_of(found)]) == decided(ENGLISH, others) + more
     assert decided(ENGLISH, [row_of(found)]) == "No target is decided." + more
+
+
+def with_tuned(kept, code):
+    """The run with the unit on one GPU in the tuned program as well, of this code, at the same speed."""
+    unit = next(each for each in kept.plan.units if each.name == ONE_GPU)
+    tuned = replace(unit, name=f"{ONE_GPU}.tuned", program="tuned", config={**unit.config, "program": "tuned"})
+    plan = replace(kept.plan, units=(*kept.plan.units, tuned))
+    copies = [
+        each | {"unit": tuned.name, "code": {"sha256": code}} for each in kept.attempts if each["unit"] == ONE_GPU
+    ]
+    attempts = [*kept.attempts, *copies]
+    results = summarise(plan, attempts)
+    judged = replace(kept.judgement, comparisons=tuple(comparisons([(CATALOGUE.case(ONE_GPU), results[0])])))
+    return replace(kept, plan=plan, attempts=attempts, results=results, judgement=judged)
+
+
+def test_a_superseded_tuned_unit_leaves_the_published_programs_comparison(host, kept):
+    old, new = with_tuned(again(kept, 1, code="a"), "a"), with_tuned(again(kept, 2, code="a"), "b")
+    found = over(host, old, new)
+    assert found.superseded == {("run-1", f"{ONE_GPU}.tuned")}
+    about = [(run.label, each.kind) for run, each in found.comparisons if each.case == ONE_GPU]
+    assert about == [("R1", "memory"), ("R2", "memory")]
+    programs = again(kept, 2, code="b")
+    assert [run.label for run, each in over(host, again(kept, 1, code="a"), programs).comparisons] == ["R2"]
 
 
 def test_an_older_run_beside_another_baseline_is_superseded(host, kept):
