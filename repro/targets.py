@@ -219,7 +219,7 @@ def options_of(task: str) -> dict[str, tuple[str, ...]] | None:
             if isinstance(each, ast.FunctionDef) and each.name == task.replace("-", "_") and _is_task(each):
                 groups = _option_groups()
                 found: dict[str, tuple[str, ...]] = {}
-                for one in each.args.args[1:]:
+                for one in (*each.args.args[1:], *each.args.kwonlyargs):
                     kind = _names(one.annotation or one)
                     found.update(groups.get(kind[-1] if kind else "", {one.arg.upper(): kind}))
                 return found

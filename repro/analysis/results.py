@@ -19,7 +19,7 @@ from repro.runs.record import Run
 from repro.utils.printable import spreadsheet_cell
 from repro.utils.stats import largest, spread
 
-TRAINING = ["program", "model_shape", "precision", "micro_batch", "log_generation", "accumulation_steps", "baseline"]
+TRAINING = ["program", "model_shape", "precision", "micro_batch", "report", "accumulation_steps", "baseline"]
 """Properties shared by a unit and the single-GPU unit that its speed-up is relative to."""
 MEDIANS = [
     "throughput_samples_per_s",

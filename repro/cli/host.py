@@ -47,8 +47,6 @@ GOES_ON = "interrupted; the same command goes on"
 )
 def reproduce(
     invocation: Invocation,
-    options: AttemptOptions,
-    libraries: LibraryOptions,
     host: str | None = None,
     steps: tuple[str, ...] = STEPS,
     model: str = "all",
@@ -63,6 +61,9 @@ def reproduce(
     baselines: tuple[str, ...] = (),
     jobs: int | None = None,
     cupti: str | None = None,
+    *,
+    options: AttemptOptions,
+    libraries: LibraryOptions,
 ) -> None:
     """Measure everything on this machine's GPUs or on a cluster, keep the runs as a host's, and write the host's page.
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from repro.planning.programs import published_name
 from repro.planning.unit import TF32, Unit
 from repro.published.cases import Case, Layout, load_catalogue
 
@@ -73,11 +72,6 @@ def with_iterations(case: Case, iterations: int) -> Case:
     return replace(case, name=name, iterations=iterations, log_interval=interval)
 
 
-def origin(case: Case) -> str:
-    """The name of the published case that `in_precision` and `with_iterations` derived this one from."""
-    return case.name.removesuffix(f".iter{case.iterations}").removesuffix(f".{case.precision}")
-
-
 def shrunk_cases(cases: Iterable[Case], gpus: int, sizes: Iterable[int]) -> list[tuple[Case, Case]]:
     """Pairs of a case that needs more than `gpus` GPUs and the same case on one of `sizes` GPUs.
 
@@ -94,8 +88,7 @@ def shrunk_cases(cases: Iterable[Case], gpus: int, sizes: Iterable[int]) -> list
 
 def published_case(unit: Unit) -> Case | None:
     """The published case that a unit represents, or the first that it was derived from; None for a baseline."""
-    known = {case.name: case for case in load_catalogue().cases}
-    return known.get(unit.derived_from[0] if unit.derived_from else published_name(unit.name))
+    return next((case for case in load_catalogue().cases if case.name == unit.case), None)
 
 
 def case_of(unit: Unit) -> Case | None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from repro.planning.derived import in_precision, origin, shrink, shrunk_cases, with_iterations
+from repro.planning.derived import in_precision, shrink, shrunk_cases, with_iterations
 from repro.planning.programs import DEFAULT_PROGRAMS, in_programs
 from repro.planning.trainer_config import (
     SMOKE_GLOBAL_BATCH,
@@ -90,7 +90,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, content: dict) -> "Plan":
-        """The plan of a run's record, in the terms of `repro.runs.record.in_terms_of_today`."""
+        """The plan of a run's record, in the terms of `repro.runs.translation`."""
         return cls(
             **{
                 **content,
@@ -221,10 +221,10 @@ def _shrunk_units(pairs: list[tuple[Case, Case]], published: list[Unit]) -> list
     units: dict[str, Unit] = {}
     known = {_key(unit) for unit in published}
     for case, shrunk in pairs:
-        unit = replace(_published_unit(shrunk), stands_for=(), derived_from=(origin(case),))
+        unit = replace(_published_unit(shrunk), stands_for=(), derived_from=(case.origin,))
         key = _key(unit)
         if key in units:
-            units[key] = replace(units[key], derived_from=(*units[key].derived_from, origin(case)))
+            units[key] = replace(units[key], derived_from=(*units[key].derived_from, case.origin))
         elif key not in known:
             units[key] = unit
     return list(units.values())
@@ -270,6 +270,8 @@ def _baselines(unit: Unit, names: tuple[str, ...]) -> list[Unit]:
             stands_for=(),
             derived_from=(),
             reference=unit.name if config["device"] == "cpu" else None,
+            case="",
+            variant=name,
             framework="pytorch",
             baseline_of=unit.name,
         )
@@ -287,9 +289,9 @@ def _too_large(case: Case, gpus: int) -> dict:
 
 
 def _published_unit(case: Case) -> Unit:
-    """The unit of a case; it covers the case unless it was derived from the published one of its `origin`."""
-    config, published = {"case": case.name, **config_of(case, "cuda")}, origin(case)
-    stands_for, derived_from = ((published,), ()) if published == case.name else ((), (published,))
+    """The unit of a case; it covers the case unless it was derived from the published one."""
+    config = {"case": case.name, **config_of(case, "cuda")}
+    stands_for, derived_from = ((), (case.origin,)) if case.derived else ((case.origin,), ())
     return Unit(
         case.name,
         case.model,
@@ -298,6 +300,8 @@ def _published_unit(case: Case) -> Unit:
         case.global_batch,
         stands_for,
         derived_from=derived_from,
+        report=case.report,
+        case=case.origin,
         tf32=case.precision == TF32,
     )
 
@@ -317,4 +321,4 @@ def _smoke_units(cases: Sequence[Case], processes: int) -> tuple[Unit, ...]:
 
 
 def _smoke_unit(name: str, case: Case, config: dict) -> Unit:
-    return Unit(name, case.model, {"case": name, **config}, asdict(case.rule), SMOKE_GLOBAL_BATCH)
+    return Unit(name, case.model, {"case": name, **config}, asdict(case.rule), SMOKE_GLOBAL_BATCH, report=case.report)

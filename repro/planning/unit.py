@@ -26,6 +26,9 @@ class Unit:
     reference : the unit whose losses it must print.
     derived_from : at the published scale, the published cases whose layout, precision or measured iterations were
         changed to this unit's.
+    report : the published report whose program and rule it follows.
+    case : the published case that it runs, whole or changed; empty if it runs none.
+    variant : which variant of the baseline it is, such as "pytorch-compiled"; None for a unit of OneFlow.
     framework : what trains, "oneflow" or "pytorch".
     program : which training program it runs, of `repro.models.programs.KINDS`; a baseline follows that of its unit.
     baseline_of : for a baseline, the unit whose configuration and rule it shares.
@@ -42,6 +45,9 @@ class Unit:
     stands_for: tuple[str, ...] = ()
     reference: str | None = None
     derived_from: tuple[str, ...] = ()
+    report: str = ""
+    case: str = ""
+    variant: str | None = None
     framework: str = "oneflow"
     program: str = PUBLISHED_PROGRAM
     baseline_of: str | None = None
@@ -60,11 +66,6 @@ class Unit:
         return math.prod(self.config["layout"].values())
 
     @property
-    def variant(self) -> str | None:
-        """Which variant of the baseline it is, such as "pytorch-compiled"; None for a unit of OneFlow."""
-        return self.name.removeprefix(f"{self.baseline_of}.") if self.baseline_of else None
-
-    @property
     def follows(self) -> str | None:
         """The unit that this one is interleaved with and compared to; None if it follows no unit."""
         return self.baseline_of or self.tuned_of
@@ -81,7 +82,7 @@ class Unit:
 
     @classmethod
     def from_json(cls, content: dict) -> Unit:
-        """A unit of a run's record; the records of early runs lack `derived_from`."""
+        """A unit of a run's record, in the terms of `repro.runs.translation`."""
         names = {key: tuple(content.get(key, ())) for key in ("stands_for", "derived_from")}
         return cls(**{**content, **names})
 

@@ -166,7 +166,7 @@ class ClusterLauncher(Launcher):
             misfit=misfit_on(cluster),
         )
 
-    def misfit(self, config: dict) -> dict | None:
+    def misfit(self, report: str, config: dict) -> dict | None:
         return unplaced(self.target.cluster, math.prod(config["layout"].values()))
 
     def trace_refusal(self) -> str | None:

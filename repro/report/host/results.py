@@ -124,12 +124,21 @@ class Host:
         return tuple(dict.fromkeys(unit.program for unit in units if not unit.baseline_of))
 
     @cached_property
+    def configurations(self) -> list[Row]:
+        """Every configuration by itself, over nothing."""
+        return rows(
+            Measurement(kept, each, None, None, session=self.sessions[kept.run.id])
+            for kept in self.measured
+            for each in kept.results
+            if each.throughputs
+        )
+
+    @cached_property
     def superseded(self) -> frozenset[tuple[str, str]]:
         """Run and unit of every result of a configuration that a newer run has with other code."""
-        found = rows(
-            Measurement(kept, each, None, None) for kept in self.measured for each in kept.results if each.throughputs
+        return frozenset(
+            (each.kept.run.id, each.result.unit.name) for row in self.configurations for each in row.superseded
         )
-        return frozenset((each.kept.run.id, each.result.unit.name) for row in found for each in row.superseded)
 
     @cached_property
     def comparisons(self) -> list[tuple[KeptRun, HardwareComparison]]:

@@ -190,7 +190,7 @@ def _measured(hosts: Iterable[Host], case: Case, metric: str) -> Iterator[Measur
                 if value is not None:
                     verdicts = (each for each in kept.judgement.verdicts if each.case == case.name)
                     verdict = next(verdicts, None) if metric == THROUGHPUT else None
-                    program, repeats = unit.program or PUBLISHED, len(result.throughputs)
+                    program, repeats = unit.program, len(result.throughputs)
                     newest[program] = Measured(host.name, kept, program, value, repeats, unit.name, verdict)
         yield from newest.values()
 
@@ -208,7 +208,7 @@ def _value(kept: KeptRun, case: Case, metric: str, throughput: float | None, mem
 def coverage(units: Sequence[Unit], case: Case) -> str:
     """How far a case was run by these units of all hosts."""
     own = [unit for unit in units if case.name in unit.stands_for]
-    if any((unit.program or PUBLISHED) == PUBLISHED for unit in own):
+    if any(unit.program == PUBLISHED for unit in own):
         return AS_PUBLISHED
     if own:
         return OTHERWISE
