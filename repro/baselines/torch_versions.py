@@ -25,7 +25,8 @@ def clip(parameters: list, norm: float, together: bool) -> None:
     nn.utils.clip_grad_norm_(parameters, norm, **({"foreach": None if together else False} if can_choose else {}))
 
 
-def join(backend: str, device: torch.device) -> None:
-    """Join the other processes; today's PyTorch connects at once to those of a GPU that is named."""
-    named = device.type == "cuda" and "device_id" in inspect.signature(distributed.init_process_group).parameters
+def join(backend: str, device: torch.device, at_once: bool) -> None:
+    """Join the other processes; `at_once` connects GPUs now, where PyTorch can, instead of in the first collective."""
+    at_once = at_once and device.type == "cuda"
+    named = at_once and "device_id" in inspect.signature(distributed.init_process_group).parameters
     distributed.init_process_group(backend, **({"device_id": device} if named else {}))

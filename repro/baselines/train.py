@@ -80,7 +80,7 @@ def take_place(config: BaselineConfig) -> Place:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
     if world_size > 1:
-        join(backend_of(device), device)
+        join(backend_of(device), device, at_once=not config.baseline.megatron)
     return Place(int(os.environ.get("RANK", "0")), world_size, nodes, device)
 
 

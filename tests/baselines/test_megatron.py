@@ -55,10 +55,12 @@ def test_in_half_precision_it_learns_as_in_fp32(megatron):
     assert mixed != exact
 
 
-def test_rank_0_writes_the_loss_of_the_last_stage_and_its_versions(megatron):
+def test_rank_0_writes_the_loss_of_the_last_stage_and_what_ran(megatron):
     outcome = megatron(configuration("gpt", (1, 1, 2), iterations=4, log_interval=2))
     assert outcome.returncode == 0, outcome.stderr
     start = outcome.events[0][0]
+    layers, size, tokens, positions = 2, 32, 512, 16
+    assert start["parameters"] == layers * (12 * size**2 + 13 * size) + 2 * size + (tokens + positions) * size
     assert start["versions"]["megatron_core"].startswith("0.")
     assert start["settings"]["megatron"] is True
     assert [row["iteration"] for row in outcome.rows] == [2, 4]

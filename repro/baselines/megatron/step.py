@@ -36,7 +36,7 @@ class MegatronStep:
         transformer = settings.transformer(config)
         model = build_model(config, transformer).to(device)
         load_weights(model, config)
-        self.parameter_count = sum(parameter.numel() for parameter in model.parameters())
+        self.parameter_count = parameters_of_all_ranks(model)
         model = Float16Module(transformer, model) if transformer.fp16 else model
         self.model = DistributedDataParallel(transformer, settings.data_parallel(config), model)
         self.model.train()
@@ -45,8 +45,6 @@ class MegatronStep:
         transformer.finalize_model_grads_func = finalize_model_grads
         if settings.data_parallel(config).overlap_grad_reduce:
             transformer.no_sync_func = self.model.no_sync
-        if settings.data_parallel(config).overlap_param_gather:
-            transformer.param_sync_func = self.model.start_param_sync
         self.forward_backward = get_forward_backward_func()
         self.positions = torch.arange(config.shape.seq_length, device=device).expand(config.micro_batch, -1)
 
@@ -83,6 +81,22 @@ class MegatronStep:
         counted = losses[:, :-1] if self.config.choices.form == GPT_2 else losses
         mean = counted.float().mean()
         return mean, {"loss": mean.detach().clone()}
+
+
+def parameters_of_all_ranks(model: GPTModel) -> int:
+    """The number of parameters of the whole model: each counted once, and the token table once too."""
+    first_of_data = parallel_state.get_data_parallel_rank() == 0
+    first_of_tensor = parallel_state.get_tensor_model_parallel_rank() == 0
+    copied = parallel_state.get_pipeline_model_parallel_world_size() > 1
+    own = (
+        parameter.numel()
+        for name, parameter in model.named_parameters()
+        if (first_of_tensor or getattr(parameter, "tensor_model_parallel", False))
+        and not (copied and name == "output_layer.weight")
+    )
+    counted = torch.tensor(sum(own) if first_of_data else 0, device=next(model.parameters()).device)
+    torch.distributed.all_reduce(counted)
+    return int(counted)
 
 
 def build_model(config: BaselineConfig, transformer: settings.TransformerConfig) -> GPTModel:
