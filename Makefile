@@ -28,14 +28,14 @@ $(TASKS) $(UNLISTED):
 setup:  ## install what any target but mutation needs (each installs its own part by itself)
 	@$(PYTHON) -m repro.bootstrap --for $@
 clean:  ## remove the environments and caches; runs are kept
-	rm -rf .venv .venv-trainer .tools .cache .setup.lock
+	rm -rf .venv .venv-trainer .venv-baseline .venv-baseline-cu102 .tools .cache .setup.lock
 
 ##@ Run
-bench:  ## run published cases and report on them [MODEL= CASES= REPEATS= BASELINE_PYTHON= CLUSTER= …]
+bench:  ## run published cases and report on them [MODEL= CASES= REPEATS= BASELINES= CLUSTER= …]
 rehearse:  ## run every case at its full world size with tiny widths, without GPUs [MODEL= CASES= MAX_RANKS= CLUSTER= …]
 curves:  ## compare the loss curves of all layouts and precisions [MODEL= CASES= JOBS= CLUSTER= …]
 convergence:  ## train on real data to a stated loss [MODEL= REPEATS= JOBS= CLUSTER= …]
-profile:  ## show where a GPU's time goes, compared with PyTorch [MODEL= CASES= BASELINE_PYTHON= …]
+profile:  ## show where a GPU's time goes, compared with PyTorch [MODEL= CASES= BASELINES= …]
 reproduce:  ## all of these on this machine or a cluster, kept as a host's runs HOST= [CLUSTER= STEPS= …]
 
 ##@ Report

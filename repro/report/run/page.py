@@ -131,7 +131,7 @@ def build(data: ReportData, language: str) -> Document:
         *_unrecorded(_, data),
         *([_skipped(_, data)] if data.plan.skipped else []),
         deviation_section(_, language, data.plan.units),
-        environment_section(_, description["environment"], data.starts),
+        environment_section(_, description["environment"], data.starts, description.get("baseline")),
         *kind.closing(_, data),
     )
     created = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(description["created"]))
