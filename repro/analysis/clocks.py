@@ -35,12 +35,15 @@ RECORD_S = 0.05
 
 
 def contradictions(unit: Unit, attempt: dict, ranks: Sequence[list[dict]]) -> Iterator[Difference]:
-    """Where the times of a successful attempt contradict each other; `ranks` are the events of each rank, rank 0 first."""
+    """Where the times of a successful attempt contradict each other; `ranks` are the events of each rank, rank 0 first.
+
+    Ranks are compared where they train on GPUs: on processors that others use too, they lag by seconds.
+    """
     where = attempt["folder"]
     for rank, events in enumerate(ranks):
         yield from _in_order(where, events, METRICS.format(rank))
         yield from _rows(unit, where, events, METRICS.format(rank))
-    for rank, events in enumerate(ranks[1:], 1):
+    for rank, events in enumerate(ranks[1:] if unit.config["device"] == "cuda" else (), 1):
         yield from _of_rank(where, ranks[0], events, rank)
     if not attempt.get("nodes"):
         yield from _within_record(attempt, ranks)

@@ -86,20 +86,22 @@ def _of_start(unit: Unit, where: str, gpus: Sequence[Mapping], start: Mapping, r
 
 
 def _of_job(unit: Unit, where: str, start: Mapping, of_rank_0: Sequence[Mapping]) -> Found:
-    """A unit of OneFlow: its data, program and precision."""
+    """A unit of OneFlow: its data, and on GPUs its program and precision; on processors both programs have other operators."""
     source, planned = METRICS.format(0), unit.config["data"]["kind"]
     data = start.get("data")
     if data is None:
         yield Unrecorded(DATA)
     elif data.get("kind") != planned:
         yield Difference(where, "kind of data", ((PLAN, planned), (source, data.get("kind"))))
+    if unit.config["device"] != "cuda":
+        return
     tf32 = start.get("tf32")
-    if tf32 is None and unit.config["device"] == "cuda":
+    if tf32 is None:
         yield Unrecorded(TF32)
-    elif tf32 is not None and tf32 != unit.tf32:
+    elif tf32 != unit.tf32:
         yield Difference(where, "TF32", ((PLAN, unit.tf32), (source, tf32)))
     switched = bool(SWITCHES & (start.get("switches") or {}).keys())
-    if "switches" in start and unit.config["device"] == "cuda" and switched != (unit.program == TUNED):
+    if "switches" in start and switched != (unit.program == TUNED):
         says = (PLAN, unit.program), (source, TUNED if switched else PUBLISHED)
         yield Difference(where, "program whose switches were on", says)
     job = next((event["operators"] for event in of_rank_0 if event["event"] == "census"), None)

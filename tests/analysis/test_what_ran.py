@@ -201,9 +201,9 @@ def test_what_early_releases_did_not_record_is_named_and_contradicts_nothing():
     assert facts(BASELINE, ranks_of(BASELINE, settings={"tf32": False})) == [AMP]
 
 
-def test_on_a_processor_there_is_neither_tf32_nor_a_switch():
+def test_on_a_processor_there_is_neither_tf32_nor_a_switch_nor_the_same_operator():
     cpu = replace(TUNED, config={**TUNED.config, "device": "cpu"})
-    ranks = ranks_of(cpu, JOBS[TUNED.name], device="cpu", tf32=None, switches={})
+    ranks = ranks_of(cpu, {"anything": 1}, device="cpu", tf32=None, switches={})
     ranks[1][0]["device"] = "cpu"
     assert found(cpu, ranks) == []
     settings = {**BASELINE.config["baseline"], "amp": False, "tf32_matmul": True, "tf32_cudnn": True}
