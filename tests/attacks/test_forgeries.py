@@ -488,7 +488,7 @@ def code_digest(scene):
 
 
 @attack(
-    "another commit of the history named", r"was recorded, which is not that of commit [0-9a-f]{12} in the repository"
+    "another commit of the history named", r"was recorded, but commit [0-9a-f]{12} has no program of resnet50"
 )
 def other_commit(scene):
     if gap := history().gap:
