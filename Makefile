@@ -9,16 +9,15 @@ TASKS = bench rehearse curves convergence profile reproduce report compare verif
         published plan explore new-cluster provision deprovision fingerprint preflight unlock sim image image-check bundle kit \
         compile-kernels test
 UNLISTED = withdraw parse model effects sim-down base pins image-reproduce sbom bundle-check compile-cache image-test e2e mutation lock
-RENAMED = bundle-run keep learn reproduced warm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clean $(TASKS) $(UNLISTED) $(RENAMED)
+.PHONY: help setup clean $(TASKS) $(UNLISTED)
 
 # The task reads the variables of the command line from MAKEFLAGS, as they were typed. make would expand their values,
 # `$(shell …)` as well, in order to export them.
 $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(eval unexport $(name))))
 
-$(TASKS) $(UNLISTED) $(RENAMED):
+$(TASKS) $(UNLISTED):
 	@[ -x .venv/bin/python ] || $(PYTHON) -m repro.bootstrap --for $@
 	@.venv/bin/python -m repro --make $@
 
@@ -45,7 +44,7 @@ compare:  ## compare two runs RUNS="A B"
 verify:  ## whether a run's figures are what it measured, and its files as recorded [RUN= HOST=]
 archive:  ## pack a run to hand over, or keep it for a host's page [RUN= HOST=]
 host-reports:  ## write the hosts' pages [HOST= CHECK=1]
-site:  ## write the site, claims.csv, ARTIFACT.md and the READMEs' answer [CHECK=1 PDF=1 BASE_URL=]
+site:  ## write the site, claims.csv, ARTIFACT.md and the READMEs' answer [CHECK=1]
 
 ##@ Published
 cases:  ## list the published cases [MODEL= CASES= FORMAT=json]

@@ -64,11 +64,11 @@ def set_up(task: str) -> int:
     The environment variable REPRO_NO_SET_UP leaves all of this out.
     """
     from repro.bootstrap import ROOT, is_complete, needs_of
-    from repro.targets import make_variables, renamed
+    from repro.targets import make_variables
 
     if os.environ.get("REPRO_NO_SET_UP"):
         return 0
-    variables, _ = renamed(make_variables(os.environ.get("MAKEFLAGS", "")))
+    variables = dict(make_variables(os.environ.get("MAKEFLAGS", "")))
     if all(is_complete(environment, groups) for environment, groups in needs_of(task, variables)):
         return 0
     python = variables.get("PYTHON") or shutil.which("python3") or sys.executable
@@ -107,7 +107,16 @@ def open_outputs() -> None:
         getattr(sys, name).reconfigure(errors="backslashreplace")
 
 
+def whole(arguments: list[str]) -> int:
+    """The process from its environment to its exit status; Ctrl-C before a task heeds signals is no traceback either."""
+    try:
+        begin_clean(arguments)
+        open_outputs()
+        return end(arguments)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
+
+
 if __name__ == "__main__":
-    begin_clean(sys.argv[1:])
-    open_outputs()
-    sys.exit(end(sys.argv[1:]))
+    sys.exit(whole(sys.argv[1:]))

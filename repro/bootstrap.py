@@ -28,13 +28,11 @@ from repro.targets import (
     ENVIRONMENT,
     GROUPS,
     OF_OTHER_PYTHONS,
-    RENAMED_TASKS,
     groups_of,
     make_variables,
     needs_trainers,
     options_of,
     refusal,
-    renamed,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -64,7 +62,7 @@ NEEDED_MIB: dict[Any, int] = {
     CONTROLLER: 220,
     "cluster": 13,
     "export": 168,
-    "image": 122,
+    "image": 128,
     "mutation": 32,
     "test": 331,
     TRAINER: 2100,
@@ -73,7 +71,7 @@ DOWNLOAD_MB: dict[Any, int] = {
     CONTROLLER: 66,
     "cluster": 3,
     "export": 56,
-    "image": 35,
+    "image": 37,
     "mutation": 8,
     "test": 112,
     TRAINER: 860,
@@ -360,16 +358,26 @@ def ready(environment: Path, groups: Iterable[str] = ()) -> None:
 
 def needs_of(task: str, variables: Mapping[str, str]) -> list[tuple[Path, set[str]]]:
     """The environments that a task needs when it is given these variables; pairs with groups."""
-    task = RENAMED_TASKS.get(task, task)
     found: list[tuple[Path, set[str]]] = [(CONTROLLER, groups_of(task, variables))]
     return [*found, (TRAINER, set())] if needs_trainers(task, variables) else found
 
 
-def check(task: str) -> None:
-    """Leave with the status of the task if it refuses its variables: before the trainers are installed, the larger part."""
-    command = [CONTROLLER / "bin" / "python", "-m", "repro", "--check", task]
-    if status := subprocess.run(list(map(str, command)), cwd=ROOT).returncode:
-        sys.exit(status)
+def check(task: str) -> bool:
+    """Leave with the status of the task if it refuses its variables; False where no Python here can say so.
+
+    That takes Python 3.11 and none of our packages, so that it comes before anything is installed.
+    """
+    newer = (shutil.which(f"python3.{minor}") for minor in range(11, 20))
+    enough = "import sys; sys.exit(sys.version_info < (3, 11))"
+    for python in (str(CONTROLLER / "bin" / "python"), sys.executable, *newer):
+        if python and answer([python, "-c", enough]) is not None:
+            command = [python, "-m", "repro", "--check", task]
+            done = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+            if done.returncode == BAD_INPUT:
+                print(done.stderr, end="", file=sys.stderr)
+                sys.exit(BAD_INPUT)
+            return True
+    return False
 
 
 def environment_argument(text: str) -> tuple[Path, set[str]]:
@@ -393,18 +401,18 @@ def main() -> None:
     given = parser.parse_args()
     for name in OF_OTHER_PYTHONS:
         os.environ.pop(name, None)
-    variables = renamed(make_variables(os.environ.get("MAKEFLAGS", "")))[0] if given.task else {}
+    variables = dict(make_variables(os.environ.get("MAKEFLAGS", ""))) if given.task else {}
     os.environ.update((name, value) for name, value in variables.items() if name in ENVIRONMENT)
     if given.task and (wrong := refusal(given.task, variables)):
         print(wrong, file=sys.stderr)
         sys.exit(BAD_INPUT)
     try:
         every = given.environment + (needs_of(given.task, variables) if given.task else [])
+        checked = not (given.task and options_of(given.task)) or check(given.task)
         if any(environment == TRAINER for environment, _ in every):
             check_trainer_python()
         for environment, groups in every:
-            if environment == TRAINER and given.task and options_of(given.task) and not is_ready(TRAINER):
-                check(given.task)
+            checked = checked or (environment == TRAINER and check(given.task))
             ready(environment, groups)
     except SetupError as error:
         sys.exit(f"set-up: {error}")

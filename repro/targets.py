@@ -1,7 +1,6 @@
 """What `make` and the set-up know of the tasks before anything is installed. Standard library only, Python 3.8+.
 
-Which environments a task needs, the old names that still work, and the variables of make's command line with what can
-be said against them so early. The tasks themselves are in `repro.cli`; their options are read here from its source,
+Which environments a task needs, and the variables of make's command line with what can be said against them so early. The tasks themselves are in `repro.cli`; their options are read here from its source,
 which needs none of the packages that it imports.
 """
 
@@ -28,6 +27,7 @@ TASK_GROUPS = {
     "archive": ("export",),
     "base": ("image",),
     "bundle": ("image",),
+    "compile-kernels": ("image",),
     "deprovision": ("cluster",),
     "e2e": TESTING,
     "fingerprint": ("cluster",),
@@ -72,28 +72,6 @@ TRAINER_TASKS = (
     "test",
 )
 """The tasks that also need the trainer environment."""
-
-RENAMED_TASKS = {
-    "bundle-run": "archive",
-    "keep": "archive",
-    "learn": "convergence",
-    "reproduced": "host-reports",
-    "warm": "compile-cache",
-}
-"""Old name of a task -> its name. The old ones work for this release."""
-
-RENAMED_VARIABLES = {
-    "AT_ONCE": "JOBS",
-    "DRY": "DRY_RUN",
-    "FIT": "MAX_GPUS",
-    "PEERS": "BASELINES",
-    "PEER_PYTHON": "BASELINE_PYTHON",
-    "SILENCE": "STALL_TIMEOUT",
-}
-"""Old name of a make variable -> its name. The old ones work for this release."""
-
-REQUIRED_BY_OLD_NAME = {"keep": ("RUN", "HOST")}
-"""Variables that an old name cannot do without, for its task would do something else."""
 
 ENVIRONMENT = (
     "CUDA_VISIBLE_DEVICES",
@@ -142,17 +120,6 @@ def groups_of(task: str, variables: Mapping[str, str] | None = None) -> set[str]
     for name, value in (variables or {}).items():
         found.update(VARIABLE_GROUPS.get(name, ()) if value not in ("", "0") else ())
     return found
-
-
-def renamed(pairs: Iterable[tuple[str, str]]) -> tuple[dict[str, str], list[tuple[str, str]]]:
-    """The variables by today's names, as a dict, and the pairs of old and new name among them."""
-    found: dict[str, str] = {}
-    old: list[tuple[str, str]] = []
-    for name, value in pairs:
-        if name in RENAMED_VARIABLES:
-            old.append((name, RENAMED_VARIABLES[name]))
-        found[RENAMED_VARIABLES.get(name, name)] = value
-    return found, old
 
 
 def command_line(task: str, texts: Mapping[str, str]) -> str:
@@ -231,13 +198,31 @@ def options_of(task: str) -> dict[str, tuple[str, ...]] | None:
     for path in sorted(CLI.glob("*.py")):
         for each in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(each, ast.FunctionDef) and each.name == task.replace("-", "_") and _is_task(each):
-                return {
-                    one.arg.upper(): tuple(
-                        name.id for name in ast.walk(one.annotation or one) if isinstance(name, ast.Name)
-                    )
-                    for one in each.args.args[1:]
-                }
+                groups = _option_groups()
+                found: dict[str, tuple[str, ...]] = {}
+                for one in (*each.args.args[1:], *each.args.kwonlyargs):
+                    kind = _names(one.annotation or one)
+                    found.update(groups.get(kind[-1] if kind else "", {one.arg.upper(): kind}))
+                return found
     return None
+
+
+def _option_groups() -> dict[str, dict[str, tuple[str, ...]]]:
+    """The options of each group in `repro.cli.options`, by its class, as `options_of` gives those of a task."""
+    groups: dict[str, dict[str, tuple[str, ...]]] = {}
+    for each in ast.parse((CLI / "options.py").read_text(encoding="utf-8")).body:
+        if isinstance(each, ast.ClassDef):
+            groups[each.name] = {}
+            for base in each.bases:
+                groups[each.name].update(groups.get(base.id, {}) if isinstance(base, ast.Name) else {})
+            for field in each.body:
+                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                    groups[each.name][field.target.id.upper()] = _names(field.annotation)
+    return groups
+
+
+def _names(annotation: ast.AST) -> tuple[str, ...]:
+    return tuple(name.id for name in ast.walk(annotation) if isinstance(name, ast.Name))
 
 
 def tasks() -> list[str]:
@@ -269,7 +254,6 @@ def unknown_variable(name: str, task: str, known: Iterable[str]) -> str:
 
 def refusal(task: str, variables: Mapping[str, str]) -> str | None:
     """What is wrong with a task's variables, as far as that can be told before anything is installed; None if nothing."""
-    task = RENAMED_TASKS.get(task, task)
     options = options_of(task)
     for name, text in variables.items():
         if options is None or name in ENVIRONMENT:

@@ -1,5 +1,7 @@
 """What several tests share: the stand-in trainer, and a task run as `make` runs it."""
 
+import os
+
 import pytest
 
 from tests.support import tasks
@@ -36,6 +38,15 @@ def task(tmp_path):
         return tasks.run(name, timeout or patience(), **given | settings)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    """The folder of the site's pages, rendered once per run of pytest."""
+    from tests.support.site import rendered
+
+    base = tmp_path_factory.getbasetemp()
+    return rendered(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
 
 
 @pytest.fixture

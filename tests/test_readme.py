@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from repro.cli.tasks import every
-from repro.targets import ENVIRONMENT, RENAMED_TASKS, RENAMED_VARIABLES
+from repro.targets import ENVIRONMENT
 from tests.support.paths import ROOT
 
 OPTIONS = {name: {option.variable for option in task.options.values()} for name, task in every().items()}
@@ -37,13 +37,11 @@ def test_targets_settings_and_links_are_there(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_has_variables_that_its_task_has(page):
-    """The commands of the kept runs may have the names that were theirs when they ran."""
     seen = 0
     for command in commands(page.read_text(encoding="utf-8")):
         _, target, *arguments = shlex.split(command)
-        target = RENAMED_TASKS.get(target, target)
         names = {name for name, equals, _ in (word.partition("=") for word in arguments) if equals}
-        assert {RENAMED_VARIABLES.get(name, name) for name in names} <= OPTIONS.get(target, set()) | set(ENVIRONMENT)
+        assert names <= OPTIONS.get(target, set()) | set(ENVIRONMENT)
         seen += len(names)
     assert seen > 10 or page not in REFERENCE
 

@@ -122,10 +122,10 @@ def test_no_english_sentence_on_a_chinese_page():
     assert {(place, run) for place, text in texts("zh") for run in english(text)} == set()
 
 
-def test_no_english_sentence_on_a_chinese_page_of_the_site():
+def test_no_english_sentence_on_a_chinese_page_of_the_site(site):
     """Texts between tags, without code and logs, what errors printed, and headings of published reports."""
     found = set()
-    for path in sorted((ROOT / "reports" / "site" / "zh").glob("*.html")):
+    for path in sorted((site / "zh").glob("*.html")):
         text = re.sub(r"<(script|style|code|pre)\b.*?</\1>", "_", path.read_text(encoding="utf-8"), flags=re.DOTALL)
         nodes = (html.unescape(node) for node in re.split(r"<[^>]*>", text) if " " in node)
         found |= {(path.name, run) for node in nodes if not QUOTED.search(node) for run in english(node)}

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from repro.analysis.difference import Difference
-from repro.planning.plan import Unit
+from repro.planning.unit import Unit
 from repro.runs.metrics import METRICS
 from repro.runs.record import ATTEMPTS
 

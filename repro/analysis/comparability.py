@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from repro.analysis.process_info import ProcessInfo
 from repro.models.programs import PUBLISHED, TUNED
 from repro.planning.derived import same_window
-from repro.planning.plan import Unit
 from repro.planning.trainer_config import config_of
-from repro.published.cases import Case, Report, Rule
+from repro.planning.unit import Unit
+from repro.published.cases import Case, Report
 from repro.published.deviations import MEMORY, SPEED, deviations_of
+from repro.published.rules import rule_of
 from repro.utils.i18n import N_
 
 INSTALLABLE_ONEFLOW = "0.8.0"
@@ -152,7 +153,7 @@ def remarks(
     iterations = unit.config["iterations"]
     commit, changed = environment.get("git_commit") or "?", environment.get("git_changed_files")
     found = (
-        (releases, "stack.oneflow", OLD_ONEFLOW, report.oneflow, releases),
+        (releases, "stack.oneflow", OLD_ONEFLOW, report.version, releases),
         (drivers not in ("", software["driver"]), "driver", OTHER_DRIVER, software["driver"], drivers),
         (data["kind"] == "synthetic", "input", SYNTHETIC, str(report.settings.get("data", "?")), "synthetic"),
         ("standin" in data, "input", STANDIN, str(report.settings.get("data", "?")), "stand-in"),
@@ -161,7 +162,9 @@ def remarks(
         (beside, "measurement", BESIDE, str(len(succeeded)), str(beside)),
         (wheel not in ("", "cu102"), "published_stack", CONTRADICTION, software["cuda"], wheel),
     )
-    deviating = ((f"deviations:{what}", [each.id for each in deviations_of(unit.config, what)]) for what in DECIDING)
+    deviating = (
+        (f"deviations:{what}", [each.id for each in deviations_of(unit.report, unit.config, what)]) for what in DECIDING
+    )
     return (
         *(
             Reason(aspect, "remark", message, expected, measured)
@@ -174,7 +177,7 @@ def remarks(
 
 def _wheel_cuda(report: Report) -> str:
     """The CUDA release that a wheel's version names, "cu112" in 0.3.5+cu112; empty if it names none."""
-    found = re.search(r"\+(cu\d+)", report.oneflow)
+    found = re.search(r"\+(cu\d+)", report.version)
     return found[1] if found else ""
 
 
@@ -187,7 +190,7 @@ def configuration_reasons(case: Case, unit: Unit) -> Iterable[Reason]:
             aspect = ASPECT_OF.get(key, f"configuration:{key}")
             reason = _differs(aspect, published.get(key), unit.config.get(key))
             yield replace(reason, message=OTHER_PROGRAM) if key == "program" else reason
-    printed, used = ((rule.kind, rule.parameters) for rule in (case.rule, Rule(**unit.rule)))
+    printed, used = ((rule.kind, rule.parameters) for rule in (case.rule, rule_of(unit.rule)))
     if printed != used:
         yield _differs("configuration:rule", *(f"{kind} {parameters}" for kind, parameters in (printed, used)))
 

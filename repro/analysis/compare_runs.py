@@ -9,16 +9,16 @@ import pandas as pd
 from repro.analysis.frames import attempt_frame, status_counts
 from repro.analysis.ratio import Ratio, repeated_ratio
 from repro.analysis.results import Result, summarise
-from repro.analysis.verdict import NOISE_FACTOR, outcome
+from repro.analysis.verdict import NOISE_FACTOR, check_given, outcome
 from repro.planning.plan import BENCH, SMOKE, Plan, PlanError
 from repro.published.cases import load_catalogue
 from repro.published.figures import published_noise
+from repro.published.rules import rule_of
 from repro.runs.record import Run
 
 SCHEMA = "repro/compare/1"
 OUTCOMES = ("same", "faster", "slower", "inconclusive", "none")
-RULE = ("kind", "skip_first", "first_row", "last_row", "rows")
-OWN = {"uuid"}
+OWN = {"uuid", "machine"}
 """Keys of the environment that differ between any two machines."""
 
 
@@ -112,8 +112,10 @@ def compare(first: Run, second: Run, given: float | None = None) -> RunCompariso
     """Match the units of two runs by name, or by configuration where the names differ.
 
     `given` is the relative tolerance within which throughputs are the same; without it, three times the largest
-    deviation between equal configurations in the published figures. PlanError if there is nothing to compare.
+    deviation between equal configurations in the published figures. PlanError if there is nothing to compare,
+    ToleranceError as `check_given`.
     """
+    check_given(given)
     if first.path.resolve() == second.path.resolve():
         raise PlanError(f"{first.id} and {second.id} are the same run: name two")
     one, two = Side.of(first), Side.of(second)
@@ -128,7 +130,7 @@ def compare(first: Run, second: Run, given: float | None = None) -> RunCompariso
     matched, only_first, only_second = _matched(one, two)
     if not matched:
         raise PlanError(f"{one.id} and {two.id} have no unit in common, by name or by configuration")
-    tolerance = given or NOISE_FACTOR * published_noise(load_catalogue().cases).largest
+    tolerance = NOISE_FACTOR * published_noise(load_catalogue().cases).largest if given is None else given
     return RunComparison(
         one,
         two,
@@ -179,7 +181,8 @@ def _differences(one: dict, two: dict) -> dict[str, tuple]:
 
 def _settings(result: Result) -> dict:
     config = {key: value for key, value in result.unit.config.items() if key != "case"}
-    return {**config, "rule": {key: value for key, value in result.unit.rule.items() if key in RULE}}
+    rule = rule_of(result.unit.rule)
+    return {**config, "rule": {"kind": rule.kind, **rule.parameters}}
 
 
 def _pair(first: Result, second: Result, scale: str, tolerance: float) -> Pair:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from repro.analysis import comparability
 from repro.analysis.comparability import Reason
 from repro.analysis.process_info import ProcessInfo
-from repro.planning.plan import Unit
+from repro.planning.unit import Unit
 from repro.published.cases import Case
 from repro.runs.record import LAST_LOSSES
 from repro.utils.i18n import N_

@@ -4,9 +4,11 @@ import math
 from dataclasses import dataclass
 
 from repro.analysis.loss_curves import read_losses
-from repro.planning.plan import Plan, Unit
+from repro.planning.plan import Plan
+from repro.planning.unit import Unit
 from repro.runs.failures import Failure
 from repro.runs.files import RunPath
+from repro.utils.stats import largest
 
 TAIL = 10
 """The loss that counts is the mean over the last 1/TAIL of all iterations."""
@@ -41,7 +43,7 @@ class ConvergenceResult:
         """Mean loss of the last iterations in the worst repeat; None without a repeat of all iterations."""
         if not self.losses or min(map(len, self.losses)) < self.unit.config["iterations"]:
             return None
-        return max(tail_mean(each) for each in self.losses)
+        return largest(tail_mean(each) for each in self.losses)
 
     @property
     def holds(self) -> bool:

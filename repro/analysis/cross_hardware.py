@@ -33,7 +33,7 @@ class HardwareComparison:
 
     `kind` is "scaling" (efficiency relative to case `against`), "memory" (MiB), "layout" or "sharding" (throughput
     relative to `against`), or "memory_sharding" (memory relative to `against`). `repeated` is the measured ratio with
-    its interval, None if the repeats yield none.
+    its interval, None if the repeats yield none; `units` names the run's units that were measured for it.
     """
 
     kind: str
@@ -43,6 +43,7 @@ class HardwareComparison:
     measured: float
     tolerance: float
     repeated: Ratio | None = None
+    units: tuple[str, ...] = ()
 
     @property
     def difference(self) -> float:
@@ -115,8 +116,8 @@ def comparisons(measured: Measured, given: float | None = None) -> list[Hardware
     found = pd.concat([_scaling(cases), _memory(cases), _layouts(cases), *_sharding(cases)])
     found = found.sort_values("kind", key=lambda kinds: kinds.map(list(TOLERANCES).index), kind="stable")
     return [
-        HardwareComparison(**row, tolerance=given or TOLERANCES[row["kind"]])
-        for row in records(found[["kind", "case", "against", "published", "measured", "repeated"]])
+        HardwareComparison(**row, tolerance=TOLERANCES[row["kind"]] if given is None else given)
+        for row in records(found[["kind", "case", "against", "published", "measured", "repeated", "units"]])
     ]
 
 
@@ -128,6 +129,7 @@ def measured_frame(measured: Measured) -> pd.DataFrame:
     rows = [
         {
             **case_row(case),
+            "unit": result.unit.name,
             "published_throughput": float(case.published.throughput),
             "published_memory_mib": float(case.published.memory_mib or math.nan),
             "throughput": result.throughput,
@@ -191,8 +193,8 @@ def _order(group: pd.DataFrame) -> Order:
 
 
 def _side(ratio: float, tolerance: float) -> int:
-    """1 above, -1 below, 0 within the tolerance of one."""
-    return 0 if abs(ratio - 1) <= tolerance else (1 if ratio > 1 else -1)
+    """1 above, -1 below, 0 within the tolerance of one: a factor, so that a ratio and its inverse are on opposite sides."""
+    return 0 if abs(math.log(ratio)) <= math.log1p(tolerance) else (1 if ratio > 1 else -1)
 
 
 def _paired(cases: pd.DataFrame, same: list[str]) -> pd.DataFrame:
@@ -221,7 +223,7 @@ def _scaling(cases: pd.DataFrame) -> pd.DataFrame:
 
 
 def _memory(cases: pd.DataFrame) -> pd.DataFrame:
-    measured = cases.dropna(subset=["published_memory_mib", "memory_mib"]).assign(case_base=None)
+    measured = cases.dropna(subset=["published_memory_mib", "memory_mib"]).assign(case_base=None, unit_base=None)
     return _compared("memory", measured, measured.published_memory_mib, measured.memory_mib)
 
 
@@ -266,6 +268,7 @@ def _compared(
         "published": published,
         "measured": measured,
         "repeated": list(ratios) or [None] * len(pairs),
+        "units": [tuple(filter(None, each)) for each in zip(pairs.unit, pairs.unit_base, strict=True)],
     }
     return pd.DataFrame(columns)
 

@@ -20,12 +20,14 @@ from repro.analysis import clocks, copies, course, planned, what_ran
 from repro.analysis.difference import Difference, Unrecorded
 from repro.analysis.measurement import LOG, RankZero, measure, read_log
 from repro.analysis.nccl_transport import transport_of
-from repro.planning.plan import Plan, Unit
+from repro.planning.plan import Plan
+from repro.planning.unit import Unit
 from repro.published.logs import Log, LogError
+from repro.runs import translation
 from repro.runs.files import RecordError, RunPath, digest, read_json
 from repro.runs.manifest import alterations
 from repro.runs.metrics import METRICS, read_metrics
-from repro.runs.record import ATTEMPT, ATTEMPTS, Run, in_terms_of_today
+from repro.runs.record import ATTEMPT, ATTEMPTS, Run
 from repro.utils.i18n import N_, Message
 
 EQUAL = 1e-9
@@ -219,11 +221,10 @@ def _of_configuration(unit: Unit, where: str, folder: RunPath, log: Log, of_rank
 
 def _config_of_today(config: dict) -> dict:
     """An attempt's configuration by today's names, as those of the plan are read, without where its machine has data."""
-    unit: dict = {"config": config}
-    in_terms_of_today({"plan": {"units": [unit]}})
-    if "standin" in (data := unit["config"].get("data") or {}):
-        unit["config"]["data"] = {key: value for key, value in data.items() if key != "folder"}
-    return unit["config"]
+    config = translation.configuration(config)
+    if "standin" in (data := config.get("data") or {}):
+        config["data"] = {key: value for key, value in data.items() if key != "folder"}
+    return config
 
 
 def _log_and_metrics(where: str, log: Log, of_rank_0: list[dict]) -> Iterator[Difference]:

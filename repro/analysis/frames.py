@@ -23,7 +23,8 @@ from pathlib import Path
 import pandas as pd
 
 from repro.analysis import steady
-from repro.planning.plan import Plan, Unit
+from repro.planning.plan import Plan
+from repro.planning.unit import Unit
 from repro.runs.failures import Failure
 from repro.runs.files import RunPath, reading
 from repro.runs.metrics import METRICS, events
@@ -50,6 +51,7 @@ RUN_COLUMNS = {
 UNIT_COLUMNS = {
     "unit": ("string", "configuration: its name in the run"),
     "model": ("string", "gpt, bert, resnet50, ..."),
+    "report": ("string", "published report whose program and rule it follows"),
     "case": ("string", "published cases it stands for, separated by spaces; missing if there are none"),
     "derived_from": ("string", "published cases it was derived from, separated by spaces"),
     "framework": ("string", "oneflow or pytorch"),
@@ -259,6 +261,7 @@ def _unit_row(unit: Unit) -> dict:
         **config,
         "unit": unit.name,
         "model": unit.model,
+        "report": unit.report or None,
         "case": " ".join(unit.stands_for) or None,
         "derived_from": " ".join(unit.derived_from) or None,
         "framework": unit.framework,
@@ -277,10 +280,9 @@ def _unit_row(unit: Unit) -> dict:
 
 
 def _attempt_row(attempt: dict) -> dict:
-    failure, number = attempt.get("failure"), attempt.get("folder", "").rpartition(".attempt-")[2]
+    failure = attempt.get("failure")
     return {
         **attempt,
-        "attempt": int(number) if number.isdecimal() else None,
         "throughput_samples_per_s": attempt.get("throughput"),
         "failure": Failure.from_json(failure).text() if failure else None,
     }

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from repro.planning.loss_curves import CONTROL, ERROR, LAYOUT
-from repro.planning.plan import Plan, Unit
+from repro.planning.plan import Plan
+from repro.planning.unit import Unit
 from repro.runs.failures import Failure
 from repro.runs.files import RunPath
 from repro.runs.metrics import METRICS, events
 from repro.utils.i18n import N_
+from repro.utils.stats import largest, nan_last
 
 WINDOW = 10
 FACTOR = 3
@@ -45,7 +47,7 @@ class Tolerance:
 
     @property
     def value(self) -> float:
-        return max(FACTOR * self.noise, FLOOR) + self.rounding
+        return largest((FACTOR * self.noise, FLOOR)) + self.rounding
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,11 @@ class CurveComparison:
 
     @property
     def holds(self) -> bool:
-        """A layout must stay within the tolerance, an injected error must not; control perturbations set it."""
-        if self.deviation is None or self.tolerance is None:
+        """A layout must stay within the tolerance, an injected error must not; control perturbations set it.
+
+        Nothing holds within a tolerance that is no number.
+        """
+        if self.deviation is None or self.tolerance is None or math.isnan(self.tolerance.value):
             return False
         within = self.deviation.windowed <= self.tolerance.value
         return not within if self.unit.role == ERROR else within
@@ -121,12 +126,12 @@ def read_losses(attempt: RunPath, name: str = "loss") -> tuple[float, ...]:
 
 
 def deviation(losses: Sequence[float], reference: Sequence[float]) -> Deviation:
-    """How far two curves of the same length are apart; ValueError if they are not, or are shorter than a window."""
+    """How far two curves of the same length are apart, NaN if a loss is; ValueError for other lengths, or less than a window."""
     if len(losses) != len(reference) or len(losses) < WINDOW:
         raise ValueError(f"curves of {len(losses)} and {len(reference)} iterations, where {WINDOW} are needed")
     apart = [abs(a - b) / abs(b) for a, b in zip(losses, reference, strict=True)]
     windows = [math.fsum(apart[start : start + WINDOW]) / WINDOW for start in range(len(apart) - WINDOW + 1)]
-    return Deviation(max(apart), math.fsum(apart) / len(apart), max(windows))
+    return Deviation(largest(apart), math.fsum(apart) / len(apart), largest(windows))
 
 
 def _comparison(unit: Unit, reference: Unit | None, found: dict) -> CurveComparison:
@@ -136,7 +141,7 @@ def _comparison(unit: Unit, reference: Unit | None, found: dict) -> CurveCompari
     problem = _missing(unit, losses) or _missing(reference or unit, (expected,) if expected else ())
     if problem:
         return CurveComparison(unit, losses, expected, problem=problem)
-    worst = max((deviation(each, expected) for each in losses), key=lambda each: each.windowed)
+    worst = max((deviation(each, expected) for each in losses), key=lambda each: nan_last(each.windowed))
     return CurveComparison(unit, losses, expected, worst)
 
 
@@ -164,7 +169,7 @@ def _judged(comparison: CurveComparison, every: list[CurveComparison]) -> CurveC
             {"model": model, "precision": precision},
         )
         return replace(comparison, problem=comparison.problem or missing)
-    widest = max(tolerances.values(), key=lambda each: each.value)
+    widest = max(tolerances.values(), key=lambda each: nan_last(each.value))
     return replace(comparison, tolerance=widest if comparison.unit.role == ERROR else tolerances[precision])
 
 
@@ -174,7 +179,7 @@ def _tolerances(model: str, every: list[CurveComparison]) -> dict[str, Tolerance
     for each in every:
         if each.unit.role == CONTROL and each.unit.model == model and each.deviation:
             precision = each.unit.config["precision"]
-            noises[precision] = max(noises.get(precision, 0.0), each.deviation.windowed)
+            noises[precision] = largest((noises.get(precision, 0.0), each.deviation.windowed))
     return {
         precision: Tolerance(noise, HALF_ROUNDINGS * HALF_ROUNDING if precision == "amp" else 0.0)
         for precision, noise in noises.items()

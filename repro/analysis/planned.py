@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from repro.analysis.difference import Difference
 from repro.planning.derived import published_case
-from repro.planning.plan import BENCH, Plan, Unit
-from repro.published.cases import Rule
+from repro.planning.plan import BENCH, Plan
+from repro.planning.unit import Unit
+from repro.published.rules import Rule, rule_of
 
 PLAN = "run.json"
 REPEATS = re.compile(r"\bREPEATS=(\d{1,9})\b")
@@ -63,7 +64,7 @@ def _of_followed(unit: Unit, followed: Unit) -> Iterator[Difference]:
 
 
 def _read(unit: Unit) -> str:
-    return _text(Rule(**unit.rule))
+    return _text(rule_of(unit.rule))
 
 
 def _text(rule: Rule) -> str:

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from repro.analysis.chrome_trace import TIMELINE
 from repro.analysis.kernel_trace import Profile
-from repro.planning.plan import Plan, Unit
+from repro.planning.plan import Plan
+from repro.planning.unit import Unit
 from repro.runs.files import RunPath
 
 

@@ -16,7 +16,6 @@ from repro.utils.stats import (
     order_coverage,
     order_interval,
     ratio_interval,
-    samples_needed,
 )
 
 SEQUENTIAL = "order statistics at group-sequential looks"
@@ -75,8 +74,7 @@ def published_ratio(measured: Sequence[float], published: Sequence[float], round
     found: Interval | TooFew
     if trim:
         low, high = order_interval(measured, trim)
-        found = Interval(low, high, 1 - error(looks), SEQUENTIAL, (count,))
-        found = _over(found, published, rounding) if low < high else TooFew((count,), samples_needed(), equal=True)
+        found = _over(Interval(low, high, 1 - error(looks), SEQUENTIAL, (count,)), published, rounding)
     elif len(published) > 1:
         found = ratio_interval(measured, published, CONFIDENCE, rounding)
     else:
@@ -85,8 +83,8 @@ def published_ratio(measured: Sequence[float], published: Sequence[float], round
     return Ratio(value, found)
 
 
-def ratio_over_runs(ratios: Sequence[float]) -> Ratio:
-    """The geometric mean of the ratios of several runs, and where the mean of all such runs lies.
+def ratio_over_sessions(ratios: Sequence[float]) -> Ratio:
+    """The geometric mean of the ratios of several sessions, and where the mean of all such sessions lies.
 
     ValueError without a ratio.
     """

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from repro.analysis.results import Parity, parities
-from repro.planning.plan import Plan, Unit
+from repro.planning.plan import Plan
 from repro.planning.rehearsal import is_reference
+from repro.planning.unit import Unit
 from repro.runs.failures import Failure
 from repro.runs.files import RunPath
 from repro.runs.metrics import METRICS, events

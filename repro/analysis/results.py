@@ -13,12 +13,13 @@ import pandas as pd
 
 from repro.analysis import steady
 from repro.analysis.frames import attempt_frame, records, status_counts, unit_frame, write_parquet
-from repro.planning.plan import BASELINE_PARITY_TOLERANCE, PARITY_ITERATIONS, PARITY_TOLERANCE, Plan, Unit
+from repro.planning.plan import BASELINE_PARITY_TOLERANCE, PARITY_ITERATIONS, PARITY_TOLERANCE, Plan
+from repro.planning.unit import Unit
 from repro.runs.record import Run
 from repro.utils.printable import spreadsheet_cell
-from repro.utils.stats import spread
+from repro.utils.stats import largest, spread
 
-TRAINING = ["program", "model_shape", "precision", "micro_batch", "log_generation", "accumulation_steps", "baseline"]
+TRAINING = ["program", "model_shape", "precision", "micro_batch", "report", "accumulation_steps", "baseline"]
 """Properties shared by a unit and the single-GPU unit that its speed-up is relative to."""
 MEDIANS = [
     "throughput_samples_per_s",
@@ -106,11 +107,11 @@ class Parity:
 
     @property
     def difference(self) -> float | None:
-        """The largest relative difference of the compared iterations; None if either did not get so far."""
+        """The largest relative difference of the compared iterations, NaN if a loss is; None if either did not get so far."""
         pairs = list(zip(self.losses, self.reference_losses, strict=False))[:PARITY_ITERATIONS]
         if len(pairs) < PARITY_ITERATIONS:
             return None
-        return max(abs(a - b) / abs(b) for a, b in pairs)
+        return largest(abs(a - b) / abs(b) for a, b in pairs)
 
     @property
     def last_loss(self) -> float | None:

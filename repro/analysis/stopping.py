@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from repro.analysis.results import summarise
 from repro.analysis.verdict import DECIDED, case_ratio, judge_case, outcome
-from repro.planning.plan import PUBLISHED, Plan, Unit
+from repro.planning.plan import PUBLISHED, Plan
+from repro.planning.unit import Unit
 from repro.published.cases import Case, load_catalogue
 from repro.runs.record import Run
 from repro.utils.sequential import Looks

@@ -21,7 +21,8 @@ from repro.analysis.process_info import process_info
 from repro.analysis.ratio import Ratio, published_ratio
 from repro.analysis.results import Result
 from repro.perfmodel.past_kernels import Gain, gain
-from repro.planning.plan import PUBLISHED, SMOKE, Plan, Unit
+from repro.planning.plan import PUBLISHED, SMOKE, Plan
+from repro.planning.unit import Unit
 from repro.published.cases import Case, Catalogue, load_catalogue
 from repro.published.figures import load_published_cluster, published_noise
 from repro.runs.record import Run
@@ -40,7 +41,7 @@ MOST_TOLERANCE = 0.05
 
 
 class ToleranceError(ReproError):
-    """A tolerance was asked for within which nearly everything would be reproduced."""
+    """A tolerance was asked for that is none, or within which nearly everything would be reproduced."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,7 @@ class Judgement:
         """One line that says what `status` stands for, and which cases it comes from."""
         if self.status == HELD:
             held = ", ".join(f"{n} {outcome}" for outcome, n in self.counts.items() if n and outcome != "none")
-            held += f" within the given tolerance of {self.given:.3g}" if self.given else ""
+            held += f" within the given tolerance of {self.given:.3g}" if self.given is not None else ""
             return f"every comparable case holds: {held}; attempts that failed: {self.failed}"
         if self.status == NOT_HELD:
             cases = ", ".join(f"{each.case} ({each.shortfall})" for each in self.short_of)
@@ -220,7 +221,7 @@ def judge(run: Run, plan: Plan, attempts: list[dict], results: list[Result], giv
     Raises
     ------
     ToleranceError
-        The given tolerance is above MOST_TOLERANCE.
+        The given tolerance is not from 0 to MOST_TOLERANCE.
     """
     check_given(given)
     catalogue = load_catalogue()
@@ -253,10 +254,10 @@ def judge(run: Run, plan: Plan, attempts: list[dict], results: list[Result], giv
 
 
 def check_given(tolerance: float | None) -> None:
-    """ToleranceError if a tolerance is given that is above MOST_TOLERANCE."""
-    if tolerance and tolerance > MOST_TOLERANCE:
+    """ToleranceError if a tolerance is given that is not from 0 to MOST_TOLERANCE."""
+    if tolerance is not None and not 0 <= tolerance <= MOST_TOLERANCE:
         raise ToleranceError(
-            f"TOLERANCE={100 * tolerance:g}%: at most {MOST_TOLERANCE:.0%} may be given; frameworks differ by as much"
+            f"TOLERANCE={100 * tolerance:g}%: from 0 to {MOST_TOLERANCE:.0%} may be given; frameworks differ by as much"
         )
 
 

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from repro.analysis.difference import Difference, Unrecorded
 from repro.models.programs import PUBLISHED, TUNED, TUNING
-from repro.models.registry import spec_of
-from repro.planning.plan import Unit
+from repro.planning.unit import Unit
 from repro.published.census import operators
 from repro.published.logs import Log
 from repro.runs.metrics import METRICS
@@ -112,21 +111,19 @@ def _of_job(unit: Unit, where: str, start: Mapping, of_rank_0: Sequence[Mapping]
     if amp != (unit.config["precision"] == "amp"):
         says = (PLAN, unit.config["precision"]), ("its operators", "amp" if amp else "no amp")
         yield Difference(where, "precision", says)
-    share = other_operators(unit.config, job)
+    share = other_operators(unit.report, unit.config, job)
     if share is not None and (share <= OTHER_OPERATORS) != (unit.program == PUBLISHED):
         text = f"{share:.1%} other ones than those of the published program"
         yield Difference(where, "operators", ((PLAN, f"the {unit.program} program's"), (source, text)))
 
 
-def other_operators(config: Mapping, job: Mapping[str, int]) -> float | None:
-    """The share of a compiled job's operators that are not those of the published program of its configuration.
+def other_operators(report: str, config: Mapping, job: Mapping[str, int]) -> float | None:
+    """The share of a compiled job's operators that are not those of a report's program with its configuration.
 
-    None for a model without a census. Casts are left out, since the census has none.
+    None for a report without a census. Casts are left out, since the census has none.
     """
-    if not any(each.report for each in spec_of(config["model"]).programs):
-        return None
     expected: Counter = Counter()
-    for part in operators(config).values():
+    for part in operators(report, config).values():
         expected.update(part)
     if not expected:
         return None

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from repro.planning.plan import BENCH, PUBLISHED, Plan, configuration
+from repro.planning.plan import BENCH, PUBLISHED, Plan
+from repro.planning.unit import configuration
 from repro.runs import digests
 from repro.runs.digests import Withdrawal
 from repro.runs.files import ARCHIVE, PREFLIGHT

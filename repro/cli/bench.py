@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from repro.cli.session import Session, baseline_program_of, chosen_model, planned, refuse_options
+from repro.cli.options import LibraryOptions, RunOptions, RuntimeOptions, refuse_misplaced
+from repro.cli.session import Session, baseline_program_of, chosen_model, planned
 from repro.cli.settings import Invocation, task
-from repro.images.stack import Libraries
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
-from repro.runs.record import RUNS
 
 if TYPE_CHECKING:
     from repro.planning.plan import Plan
@@ -33,22 +31,12 @@ def bench(
     repeats: int | None = None,
     baseline_python: str | None = None,
     baselines: tuple[str, ...] = (),
-    run: str | None = None,
-    runs: Path = RUNS,
-    retries: int = 0,
-    stall_timeout: int | None = None,
-    attempt_timeout: int | None = None,
-    port: int | None = None,
-    stack: str | None = None,
-    cublas: str | None = None,
-    cudnn: str | None = None,
-    runtime: str | None = None,
-    image: str | None = None,
-    cluster: str | None = None,
-    launcher: str | None = None,
-    side_by_side: bool | None = None,
     data: tuple[str, ...] = (),
     dry_run: bool = False,
+    *,
+    options: RunOptions,
+    libraries: LibraryOptions,
+    runtime: RuntimeOptions,
 ) -> None:
     """Run published cases and report on them.
 
@@ -61,27 +49,18 @@ def bench(
     from repro.planning.program_data import with_data
     from repro.published.cases import load_catalogue
 
-    libraries = Libraries(cublas, cudnn, None, baseline_python)
     session = Session(
-        invocation,
-        runs,
-        run,
-        model,
-        port,
-        stall_timeout,
-        retries,
-        stack,
-        libraries,
-        attempt_timeout,
-        side_by_side,
-        runtime,
-        image,
+        invocation=invocation,
+        options=options,
+        model=model,
+        stack=libraries.stack,
+        libraries=libraries.libraries(baseline_python=baseline_python),
+        runtime=runtime,
     )
     before = session.before(BENCH)
-    name = session.cluster_of(before, cluster)
-    local = {"BASELINE_PYTHON": baseline_python, "CUBLAS": cublas, "CUDNN": cudnn, "STACK": stack, "IMAGE": image}
-    refuse_options(name, local, {"LAUNCHER": launcher, "SIDE_BY_SIDE": side_by_side})
-    chosen_launcher = session.launcher(name, launcher, before)
+    name = session.cluster_of(before)
+    refuse_misplaced(invocation.texts, name)
+    chosen_launcher = session.launcher(name, before)
 
     def new_plan() -> tuple[Plan, dict]:
         chosen = load_catalogue().select(chosen_model(model), cases or None)

@@ -7,11 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from repro.cli.session import Session, baseline_program_of, chosen_model, planned, refuse_options
+from repro.cli.options import LibraryOptions, RunOptions, refuse_misplaced
+from repro.cli.session import Session, baseline_program_of, chosen_model, planned
 from repro.cli.settings import Invocation, OptionError, task
-from repro.images.stack import Libraries
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
-from repro.runs.record import RUNS
 
 if TYPE_CHECKING:
     from repro.launch.gpu_pool import GpuPool
@@ -31,18 +30,9 @@ def curves(
     program: Programs = DEFAULT_PROGRAMS,
     repeats: int = 1,
     jobs: int | None = None,
-    run: str | None = None,
-    runs: Path = RUNS,
-    retries: int = 0,
-    stall_timeout: int | None = None,
-    attempt_timeout: int | None = None,
-    port: int | None = None,
-    stack: str | None = None,
-    cublas: str | None = None,
-    cudnn: str | None = None,
-    cluster: str | None = None,
-    launcher: str | None = None,
-    side_by_side: bool | None = None,
+    *,
+    options: RunOptions,
+    libraries: LibraryOptions,
 ) -> None:
     """Compare the loss curves of all layouts and precisions with one device's in fp32.
 
@@ -57,19 +47,13 @@ def curves(
         return plan, {"datasets": [text.facts]}
 
     session = Session(
-        invocation,
-        runs,
-        run,
-        model,
-        port,
-        stall_timeout,
-        retries,
-        stack,
-        Libraries(cublas, cudnn),
-        attempt_timeout,
-        side_by_side,
+        invocation=invocation,
+        options=options,
+        model=model,
+        stack=libraries.stack,
+        libraries=libraries.libraries(),
     )
-    _run_trainings(session, KIND, make_plan, lambda: {"text": text_dataset()}, jobs, cluster, launcher)
+    _run_trainings(session, KIND, make_plan, lambda: {"text": text_dataset()}, jobs)
 
 
 @task(run=RUN, repeats=REPEATS)
@@ -79,18 +63,9 @@ def convergence(
     program: Programs = DEFAULT_PROGRAMS,
     repeats: int = 1,
     jobs: int | None = None,
-    run: str | None = None,
-    runs: Path = RUNS,
-    retries: int = 0,
-    stall_timeout: int | None = None,
-    attempt_timeout: int | None = None,
-    port: int | None = None,
-    stack: str | None = None,
-    cublas: str | None = None,
-    cudnn: str | None = None,
-    cluster: str | None = None,
-    launcher: str | None = None,
-    side_by_side: bool | None = None,
+    *,
+    options: RunOptions,
+    libraries: LibraryOptions,
 ) -> None:
     """Train on real data to a loss that follows from its entropy: GPT on a text, ResNet50 on handwritten digits.
 
@@ -104,19 +79,13 @@ def convergence(
         return plan, {"datasets": [each.facts for each in datasets.values()], "goals": goals}
 
     session = Session(
-        invocation,
-        runs,
-        run,
-        model,
-        port,
-        stall_timeout,
-        retries,
-        stack,
-        Libraries(cublas, cudnn),
-        attempt_timeout,
-        side_by_side,
+        invocation=invocation,
+        options=options,
+        model=model,
+        stack=libraries.stack,
+        libraries=libraries.libraries(),
     )
-    _run_trainings(session, KIND, make_plan, lambda: datasets_for(chosen_model(model)), jobs, cluster, launcher)
+    _run_trainings(session, KIND, make_plan, lambda: datasets_for(chosen_model(model)), jobs)
 
 
 def _run_trainings(
@@ -125,8 +94,6 @@ def _run_trainings(
     make_plan: Callable[[int, dict[str, Dataset]], tuple[Plan, dict]],
     datasets: Callable[[], dict[str, Dataset]],
     jobs: int | None,
-    cluster: str | None,
-    launcher: str | None,
 ) -> None:
     """Run what `make_plan` plans for this number of GPUs and these data sets, or resume a run of this kind.
 
@@ -137,15 +104,13 @@ def _run_trainings(
     from repro.launch.host_environment import gpu_count, visible_gpus
     from repro.report.run.kinds import find
 
-    if session.port and jobs and jobs > 1:
+    if session.options.port and jobs and jobs > 1:
         raise OptionError(f"JOBS={jobs}: PORT is the port of one attempt; leave one of the two out")
     before = session.before(kind)
-    name = session.cluster_of(before, cluster)
-    libraries = {"CUBLAS": session.libraries.cublas, "CUDNN": session.libraries.cudnn}
-    remote = {"LAUNCHER": launcher, "SIDE_BY_SIDE": session.side_by_side}
-    refuse_options(name, {"JOBS": jobs, "STACK": session.stack, **libraries}, remote)
+    name = session.cluster_of(before)
+    refuse_misplaced(session.invocation.texts, name)
     if name:
-        chosen, made = session.launcher(name, launcher), datasets()
+        chosen, made = session.launcher(name), datasets()
 
         def new_plan() -> tuple[Plan, dict]:
             there = {each: replace(found, folder=Path(chosen.dataset_folder(found))) for each, found in made.items()}
@@ -153,7 +118,7 @@ def _run_trainings(
 
         session.run_on_cluster(before, chosen, new_plan, list(made.values()))
         return
-    most = jobs or (1 if session.port else None)
+    most = jobs or (1 if session.options.port else None)
 
     def pool_of(plan: Plan) -> GpuPool:
         return GpuPool((), most or 1) if plan.device == "cpu" else GpuPool(visible_gpus(), most)
@@ -174,19 +139,10 @@ def profile(
     precision: str | None = None,
     baseline_python: str | None = None,
     baselines: tuple[str, ...] = (),
-    run: str | None = None,
-    runs: Path = RUNS,
-    retries: int = 0,
-    stall_timeout: int | None = None,
-    attempt_timeout: int | None = None,
-    port: int | None = None,
-    stack: str | None = None,
-    cublas: str | None = None,
-    cudnn: str | None = None,
     cupti: str | None = None,
-    cluster: str | None = None,
-    launcher: str | None = None,
-    side_by_side: bool | None = None,
+    *,
+    options: RunOptions,
+    libraries: LibraryOptions,
 ) -> None:
     """Show which kernels an iteration consists of, compared with PyTorch's, on the GPUs of this machine or a cluster.
 
@@ -199,25 +155,18 @@ def profile(
     from repro.planning.profiling import KIND, as_profile
     from repro.published.cases import load_catalogue
 
-    libraries = Libraries(cublas, cudnn, cupti, baseline_python)
+    chosen_libraries = libraries.libraries(cupti, baseline_python)
     session = Session(
-        invocation,
-        runs,
-        run,
-        model,
-        port,
-        stall_timeout,
-        retries,
-        stack,
-        libraries,
-        attempt_timeout,
-        side_by_side,
+        invocation=invocation,
+        options=options,
+        model=model,
+        stack=libraries.stack,
+        libraries=chosen_libraries,
     )
     before = session.before(KIND)
-    name = session.cluster_of(before, cluster)
-    local = {"BASELINE_PYTHON": baseline_python, "CUBLAS": cublas, "CUDNN": cudnn, "STACK": stack}
-    refuse_options(name, local, {"LAUNCHER": launcher, "SIDE_BY_SIDE": side_by_side})
-    chosen_launcher = session.launcher(name, launcher, before)
+    name = session.cluster_of(before)
+    refuse_misplaced(invocation.texts, name)
+    chosen_launcher = session.launcher(name, before)
     if refusal := chosen_launcher.trace_refusal():
         raise PlanError(refusal)
 
@@ -236,7 +185,7 @@ def profile(
         session.run_on_cluster(before, chosen_launcher, new_plan, (), lambda made: traced_on_nodes(made, tracing))
         return
     plan, more = (planned(before), {}) if before else new_plan()
-    cupti_here, tracer = find_cupti(libraries), build_forward(TRACER)
+    cupti_here, tracer = find_cupti(chosen_libraries), build_forward(TRACER)
 
     def new_run() -> Run:
         return session.create_here(plan, more, leave_out=True)

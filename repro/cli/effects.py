@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from repro.cli.options import LibraryOptions
 from repro.cli.settings import Exit, Invocation, OptionError, task
 from repro.cli.tables import print_table
 from repro.runs.record import RUNS
@@ -17,10 +18,9 @@ def effects(
     invocation: Invocation,
     results: Path | None = None,
     runs: Path = RUNS,
-    stack: str | None = None,
-    cublas: str | None = None,
-    cudnn: str | None = None,
     cupti: str | None = None,
+    *,
+    libraries: LibraryOptions,
 ) -> None:
     """Time kernels with the passes of those of 2020 against OneFlow's own on this GPU, and record both in repro/data/past.
 
@@ -29,7 +29,7 @@ def effects(
     wrong input, or no GPU.
     """
     from repro.analysis.past_kernels import reduced
-    from repro.images.stack import Libraries, stack_of
+    from repro.images.stack import stack_of
     from repro.launch.host_environment import gpus
     from repro.launch.past_kernels import time_kernels
     from repro.perfmodel.past_kernels import file_of, gain
@@ -43,8 +43,8 @@ def effects(
     folder = results or named_by_time(runs.absolute(), "effects-")
     if results is None:
         heed_signals()
-        libraries, here = Libraries(cublas, cudnn, cupti), gpus()
-        time_kernels(subjects(cases), here, stack_of(here, stack or None, libraries), libraries, folder)
+        chosen, here = libraries.libraries(cupti), gpus()
+        time_kernels(subjects(cases), here, stack_of(here, libraries.stack or None, chosen), chosen, folder)
     measured = reduced(folder)
     path = file_of(measured.gpu)
     path.parent.mkdir(exist_ok=True)

@@ -7,16 +7,17 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from repro.cli import bench, correctness, plan, preflight, rehearse
-from repro.cli.session import chosen_model, refuse_options
+from repro.cli.options import LOCAL, REMOTE, AttemptOptions, LibraryOptions, refuse_misplaced
+from repro.cli.session import chosen_model
 from repro.cli.settings import Exit, Invocation, OptionError, task
 from repro.models.registry import spec_of
 from repro.planning.plan import SMOKE
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
 from repro.runs.files import read_json
-from repro.runs.record import RUNS, write_json
+from repro.runs.record import write_json
 from repro.targets import command_line
 from repro.utils.errors import BAD_INPUT, FAILED, INTERRUPTED
 from repro.utils.signals import heed_signals
@@ -58,19 +59,11 @@ def reproduce(
     repeats: int | None = None,
     baseline_python: str | None = None,
     baselines: tuple[str, ...] = (),
-    runs: Path = RUNS,
-    retries: int = 0,
-    stall_timeout: int | None = None,
-    attempt_timeout: int | None = None,
-    port: int | None = None,
     jobs: int | None = None,
-    stack: str | None = None,
-    cublas: str | None = None,
-    cudnn: str | None = None,
     cupti: str | None = None,
-    cluster: str | None = None,
-    launcher: str | None = None,
-    side_by_side: bool | None = None,
+    *,
+    options: AttemptOptions,
+    libraries: LibraryOptions,
 ) -> None:
     """Measure everything on this machine's GPUs or on a cluster, keep the runs as a host's, and write the host's page.
 
@@ -80,23 +73,14 @@ def reproduce(
     the page. The same command again goes on where it was interrupted, and tries again what failed. Exit status: 0 all
     succeeded; 1 something failed, listed at the end; 2 wrong input, or no GPU; 130 interrupted.
     """
-    from repro.published.cases import load_catalogue
-    from repro.report.host.keep import runs_of
+    from repro.launch.host_environment import gpus
+    from repro.runs.digests import runs_of
 
-    if cluster and not host:
-        host = Path(cluster).name
-    if not host:
-        raise OptionError("HOST=<name>: name this machine, such as h200x8; its page is kept under that name")
-    if unknown := sorted(set(steps) - set(STEPS)):
-        raise OptionError(f"STEPS={','.join(steps)}: no step {', '.join(unknown)}; there are {', '.join(STEPS)}")
-    runs_of(host)
-    libraries = {"STACK": stack, "CUBLAS": cublas, "CUDNN": cudnn, "CUPTI": cupti}
-    local = {"BASELINE_PYTHON": baseline_python, "JOBS": jobs, **libraries}
-    refuse_options(cluster, local, {"LAUNCHER": launcher, "SIDE_BY_SIDE": side_by_side, "SCALE": scale})
-    chosen = load_catalogue().select(chosen_model(model), cases or None)
-    rehearsed = scale == SMOKE
-    gpus = _require_gpus(cluster, rehearsed)
-    planned = plan_cluster_steps(chosen, steps, rehearsed) if cluster else plan_steps(chosen, steps, gpus)
+    cluster, runs = options.cluster, options.runs
+    host = host or Path(cluster or "").name
+    if cluster and scale != SMOKE:
+        _require_gpus_of(cluster)
+    planned = _planned(model, cases, steps, cluster, scale, 0 if cluster else len(gpus()))
     outer = {name: text for name, text in invocation.texts.items() if name != "HOST"}
     commands = [Step(step.task, step.given(outer, options_of(step.task))) for step in planned]
     journal = Journal(runs / f"reproduce-{host}.json")
@@ -121,6 +105,36 @@ def reproduce(
             + "\nThe same command tries this again; a run that fails twice is kept as it is",
             FAILED,
         )
+
+
+@reproduce.checks
+def _check_reproduce(values: Mapping[str, Any]) -> None:
+    """Refuse a host without a name, steps and options that there are not, and a machine without a GPU."""
+    from repro.launch.host_environment import gpus
+    from repro.runs.digests import runs_of
+
+    cluster, host, steps = values["cluster"], values["host"], values["steps"]
+    if not (host or cluster):
+        raise OptionError("HOST=<name>: name this machine, such as h200x8; its page is kept under that name")
+    if unknown := sorted(set(steps) - set(STEPS)):
+        raise OptionError(f"STEPS={','.join(steps)}: no step {', '.join(unknown)}; there are {', '.join(STEPS)}")
+    runs_of(host or Path(cluster).name)
+    given = [name.upper() for name, value in values.items() if value is not None]
+    refuse_misplaced(given, cluster, (*LOCAL, "CUPTI"), (*REMOTE, "SCALE"))
+    _planned(values["model"], values["cases"], steps, cluster, values["scale"], 1)
+    if not cluster and not gpus():
+        raise Exit(
+            "nvidia-smi shows no GPU here: there is nothing to reproduce on; make bench checks the machinery", BAD_INPUT
+        )
+
+
+def _planned(
+    model: str, cases: str | None, steps: tuple[str, ...], cluster: str | None, scale: Scale | None, gpus: int
+) -> list[Step]:
+    from repro.published.cases import load_catalogue
+
+    chosen = load_catalogue().select(chosen_model(model), cases or None)
+    return plan_cluster_steps(chosen, steps, scale == SMOKE) if cluster else plan_steps(chosen, steps, gpus)
 
 
 @task(host="only this host's page (default: all hosts')", check="write nothing; exit 1 if a page is not up to date")
@@ -160,7 +174,7 @@ def withdraw(invocation: Invocation, host: str | None = None, check: bool = Fals
     one of its configurations or failures; so do all runs on loss curves, convergence and profiles, and all preflights.
     Exit status: 0 withdrawn, listed, or nothing to withdraw; 1 an archive is not in the history; 2 wrong input.
     """
-    from repro.report.host.keep import NEXT, runs_of
+    from repro.report.host.keep import NEXT
     from repro.report.host.results import load
     from repro.report.host.withdrawal import withdrawable
     from repro.runs import digests
@@ -168,7 +182,7 @@ def withdraw(invocation: Invocation, host: str | None = None, check: bool = Fals
 
     if not host:
         raise OptionError("HOST=<name>: name the host whose kept runs are meant, such as h200")
-    folder = runs_of(host).parent
+    folder = digests.runs_of(host).parent
     found = withdrawable(load(host, folder.parent))
     for each in found:
         print(f"{each.path}: superseded by {', '.join(each.successors)}")
@@ -182,26 +196,17 @@ def withdraw(invocation: Invocation, host: str | None = None, check: bool = Fals
     print(f"withdrawn: {len(found)}; {NEXT}")
 
 
-def _require_gpus(cluster: str | None, rehearsed: bool) -> int:
-    """How many GPUs this machine has; Exit where nothing can be measured, unless all is only rehearsed on a cluster."""
-    if cluster:
-        from repro.cluster.cluster import load_cluster
+def _require_gpus_of(cluster: str) -> None:
+    """Exit where a cluster's nodes have no GPUs, so that nothing can be measured there."""
+    from repro.cluster.cluster import load_cluster
 
-        described = load_cluster(cluster)
-        if not described.gpu and not rehearsed:
-            raise Exit(
-                f"cluster_gpu is empty in {described.variables}: there is nothing to reproduce on; "
-                "SCALE=smoke rehearses every step with tiny shapes",
-                BAD_INPUT,
-            )
-        return 0
-    from repro.launch.host_environment import gpus
-
-    if not (present := gpus()):
+    described = load_cluster(cluster)
+    if not described.gpu:
         raise Exit(
-            "nvidia-smi shows no GPU here: there is nothing to reproduce on; make bench checks the machinery", BAD_INPUT
+            f"cluster_gpu is empty in {described.variables}: there is nothing to reproduce on; "
+            "SCALE=smoke rehearses every step with tiny shapes",
+            BAD_INPUT,
         )
-    return len(present)
 
 
 def call(step: Step) -> int:

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from repro.cli.options import LibraryOptions
 from repro.cli.settings import Exit, Invocation, OptionError, exit_statuses, task
 from repro.cli.tables import print_table
 from repro.utils.errors import FAILED
@@ -288,28 +289,26 @@ def _architectures(arch: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @task(stack="compile in this stack's image, cu102 or cu102-modern (default: in the local environment)")
-def compile_cache(
-    invocation: Invocation, stack: str | None = None, cublas: str | None = None, cudnn: str | None = None
-) -> None:
+def compile_cache(invocation: Invocation, libraries: LibraryOptions) -> None:
     """Compile the GPU code for this machine's GPU into the driver's cache, on all cores.
 
     Exit status: that of the compilation; 1 if it cannot be started; 2 wrong input.
     """
     from repro.images.engine import Engine
     from repro.images.pins import load_pins
-    from repro.images.stack import Libraries, stack_of, tag_of
+    from repro.images.stack import stack_of, tag_of
     from repro.images.verify import mounts_of
     from repro.launch.host_environment import gpus
     from repro.utils.paths import ROOT, TRAINER_PYTHON
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with exit_statuses(FAILED):
-        needed = stack_of(gpus(), libraries=Libraries(cublas, cudnn)).environment
+        needed = stack_of(gpus(), libraries=libraries.libraries()).environment
     cache = Path(needed.get("CUDA_CACHE_PATH") or Path.home() / ".nv" / "ComputeCache")
-    if stack:
-        (chosen,) = _stacks(stack)
+    if libraries.stack:
+        (chosen,) = _stacks(libraries.stack)
         cache.mkdir(parents=True, exist_ok=True)
-        newer = _newer(load_pins(), [chosen], cublas, cudnn)
+        newer = _newer(load_pins(), [chosen], libraries.cublas, libraries.cudnn)
         with exit_statuses(FAILED):
             mounts = (f"{cache}:{CACHE}", *mounts_of(chosen, newer))
             program = ["python", "/opt/repro/warm.py"]

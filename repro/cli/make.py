@@ -15,8 +15,8 @@ from collections.abc import Iterable
 
 from repro.cli import tasks
 from repro.cli.session import chosen_model
-from repro.cli.settings import Exit, OptionError, OptionTask, exit_statuses
-from repro.targets import ENVIRONMENT, RENAMED_TASKS, REQUIRED_BY_OLD_NAME, command_line, make_variables, renamed
+from repro.cli.settings import Exit, OptionTask, exit_statuses
+from repro.targets import ENVIRONMENT, command_line, make_variables
 
 PR_SET_PDEATHSIG = 1
 OF_PUBLISHED_CASES = ("bench", "profile")
@@ -41,16 +41,10 @@ def run_from_make(name: str) -> int:
 
 def run(name: str, pairs: Iterable[tuple[str, str]]) -> int:
     """Run a task with variables; the exit status. Those of the processes' environment are put there."""
-    variables, old = renamed(pairs)
-    for before, now in old:
-        _notice(f"{before}= is now {now}=")
-    if name in RENAMED_TASKS:
-        _notice(f"make {name} is now make {RENAMED_TASKS[name]}")
+    variables = dict(pairs)
     try:
         with exit_statuses():
-            task = tasks.find(RENAMED_TASKS.get(name, name))
-            if missing := [each for each in REQUIRED_BY_OLD_NAME.get(name, ()) if not variables.get(each)]:
-                raise OptionError(f"make {name} needs {' '.join(f'{each}=' for each in missing)}")
+            task = tasks.find(name)
             given = {key: value for key, value in variables.items() if key not in ENVIRONMENT}
             task.of_variables(given)
             _notice_environment(task, variables)
@@ -66,18 +60,28 @@ def run(name: str, pairs: Iterable[tuple[str, str]]) -> int:
 def check(name: str) -> int:
     """Say what is wrong with a task's variables, of the make that started this process, and do nothing else.
 
-    For the set-up, which has the controller by then and not yet the trainers. The exit status; 0 if nothing is wrong.
+    For the set-up, before it installs anything: this imports the standard library alone. The exit status; 0 if nothing
+    is wrong.
     """
-    variables, _ = renamed(make_variables(os.environ.get("MAKEFLAGS", "")))
+    variables = dict(make_variables(os.environ.get("MAKEFLAGS", "")))
     try:
         with exit_statuses():
-            task = tasks.find(RENAMED_TASKS.get(name, name))
+            task = tasks.find(name)
             values = task.of_variables({key: value for key, value in variables.items() if key not in ENVIRONMENT})
             if "model" in task.options and not values.get("run"):
                 from repro.published.cases import load_catalogue
 
                 cases = values.get("cases") if name in OF_PUBLISHED_CASES else None
                 load_catalogue().select(chosen_model(values.get("model") or "all"), cases or None)
+            elif "model" in task.options:
+                from repro.runs.record import RUNS, Run
+
+                Run.open(values["run"], values.get("runs") or RUNS)
+            if values.get("cluster"):
+                from repro.cluster.inventory import inventory_folder
+
+                inventory_folder(values["cluster"])
+            task.check(values)
     except Exit as end:
         print(end.message, file=sys.stderr)
         return end.status
@@ -93,7 +97,3 @@ def _notice_environment(task: OptionTask, variables: dict[str, str]) -> None:
             f"notice: {', '.join(unread)} of the environment has no effect; give it behind make: {line}",
             file=sys.stderr,
         )
-
-
-def _notice(text: str) -> None:
-    print(f"notice: {text}; the old name works for this release only", file=sys.stderr)

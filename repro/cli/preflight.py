@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from repro.cli.options import LibraryOptions
 from repro.cli.settings import Exit, Invocation, task
-from repro.images.stack import Libraries
 from repro.runs.record import RUNS
 from repro.utils.errors import FAILED
 from repro.utils.paths import named_by_time
@@ -37,9 +37,8 @@ def preflight(
     only: str | None = None,
     port: int | None = None,
     runs: Path = RUNS,
-    stack: str | None = None,
-    cublas: str | None = None,
-    cudnn: str | None = None,
+    *,
+    libraries: LibraryOptions,
 ) -> None:
     """Report anything that would invalidate a run, what it means, and how to fix it.
 
@@ -49,7 +48,7 @@ def preflight(
 
     heed_signals()
     folder = _folder(runs)
-    described, environment = _subject(cluster, stack, Libraries(cublas, cudnn))
+    described, environment = _subject(cluster, libraries)
     checks = choose(_checks(folder, environment, described), only or None)
     folder.mkdir(parents=True)
     machines, entries = _machines(described, folder, port or 0)
@@ -68,7 +67,7 @@ def _folder(runs: Path) -> Path:
     return named_by_time(runs.absolute(), "preflight-")
 
 
-def _subject(cluster: str | None, stack: str | None, libraries: Libraries) -> tuple[Cluster | None, dict]:
+def _subject(cluster: str | None, options: LibraryOptions) -> tuple[Cluster | None, dict]:
     """The cluster, or None and what this machine's GPUs need."""
     if cluster:
         from repro.cluster.cluster import load_cluster
@@ -77,7 +76,7 @@ def _subject(cluster: str | None, stack: str | None, libraries: Libraries) -> tu
     from repro.images.stack import stack_of
     from repro.launch.host_environment import gpus
 
-    return None, stack_of(gpus(), stack or None, libraries).environment
+    return None, stack_of(gpus(), options.stack or None, options.libraries()).environment
 
 
 def _checks(folder: Path, environment: dict, cluster: Cluster | None) -> tuple[Check, ...]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from repro.cli.session import Session, chosen_model, planned, refuse_options
+from repro.cli.options import RunOptions, RuntimeOptions, refuse_misplaced
+from repro.cli.session import Session, chosen_model, planned
 from repro.cli.settings import Invocation, task
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
-from repro.runs.record import RUNS
 
 if TYPE_CHECKING:
     from repro.planning.plan import Plan
@@ -28,19 +27,11 @@ def rehearse(
     program: Programs = DEFAULT_PROGRAMS,
     max_ranks: int | None = None,
     iterations: int | None = None,
-    run: str | None = None,
-    runs: Path = RUNS,
-    retries: int = 0,
-    stall_timeout: int | None = None,
-    attempt_timeout: int | None = None,
-    port: int | None = None,
     jobs: int | None = None,
-    runtime: str | None = None,
-    image: str | None = None,
-    cluster: str | None = None,
-    launcher: str | None = None,
-    side_by_side: bool | None = None,
     dry_run: bool = False,
+    *,
+    options: RunOptions,
+    runtime: RuntimeOptions,
 ) -> None:
     """Run published cases on processors: full layouts, data path and length, tiny widths; what would fail on GPUs fails here.
 
@@ -52,23 +43,11 @@ def rehearse(
     from repro.planning.rehearsal import KIND, make_rehearsal_plan
     from repro.published.cases import load_catalogue
 
-    session = Session(
-        invocation,
-        runs,
-        run,
-        model,
-        port,
-        stall_timeout,
-        retries,
-        attempt_timeout=attempt_timeout,
-        side_by_side=side_by_side,
-        runtime=runtime,
-        image=image,
-    )
+    session = Session(invocation=invocation, options=options, model=model, runtime=runtime)
     before = session.before(KIND)
-    name = session.cluster_of(before, cluster)
-    refuse_options(name, {"JOBS": jobs, "IMAGE": image}, {"LAUNCHER": launcher, "SIDE_BY_SIDE": side_by_side})
-    chosen_launcher = session.launcher(name, launcher, before)
+    name = session.cluster_of(before)
+    refuse_misplaced(invocation.texts, name)
+    chosen_launcher = session.launcher(name, before)
 
     def new_plan() -> tuple[Plan, dict]:
         chosen = load_catalogue().select(chosen_model(model), cases or None)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from repro.cli.settings import Exit, Invocation, OptionError, exit_statuses, task
 from repro.runs.record import RUNS
@@ -59,6 +60,14 @@ def report(
     print(rendered.summary())
 
 
+@report.checks
+def _check_run(values: Mapping[str, Any]) -> None:
+    """Refuse a run that there is not."""
+    from repro.runs.record import Run
+
+    Run.find(values["run"] or None, values["runs"])
+
+
 @task(run=RUN, host="every kept run of this host instead")
 def verify(invocation: Invocation, run: str | None = None, runs: Path = RUNS, host: str | None = None) -> None:
     """Check a run against its own evidence: files, figures, commit, archive and signature.
@@ -82,15 +91,25 @@ def verify(invocation: Invocation, run: str | None = None, runs: Path = RUNS, ho
         raise Exit("\n".join((f"{chosen.path} is not as it was recorded:", *found.faults)), FAILED)
 
 
+@verify.checks
+def _check_verify(values: Mapping[str, Any]) -> None:
+    """Refuse a run that there is not, and what cannot be a host's name."""
+    from repro.runs.digests import runs_of
+
+    if values["host"]:
+        runs_of(values["host"])
+    else:
+        _check_run(values)
+
+
 def _verify_kept(host: str) -> None:
     from repro.analysis.verification import verify as verified
     from repro.analysis.verification import verify_list, verify_withdrawn
-    from repro.report.host.keep import runs_of
     from repro.runs import digests
     from repro.runs.files import ARCHIVE, RecordError, reading
     from repro.runs.record import Run
 
-    folder = runs_of(host)
+    folder = digests.runs_of(host)
     archives = sorted(folder.glob(f"*{ARCHIVE}"))
     if not archives:
         raise OptionError(f"HOST={host}: no run is kept in {folder}")
@@ -136,10 +155,8 @@ def archive(
     back, or, with --host, its commit is not in the history; 2 wrong input.
     """
     if host:
-        _keep(run, runs, host, key)
+        _keep(run or "", runs, host, key)
         return
-    if key:
-        raise OptionError("KEY=<file> is for HOST=<name>: a run that is handed over is signed by hand (docs/trust.md)")
     from repro.analysis.evidence import require
     from repro.runs.archive import archive as packed_run
     from repro.runs.files import reading
@@ -151,17 +168,39 @@ def archive(
     print(f"{packed.path}\nSHA-256 {packed.digest}")
 
 
-def _keep(run: str | None, runs: Path, host: str, named: str | None) -> None:
+@archive.checks
+def _check_archive(values: Mapping[str, Any]) -> None:
+    """Refuse what is neither a run nor a preflight, and what cannot be a host's name."""
+    from repro.runs.digests import runs_of
+
+    run, runs, host = values["run"], values["runs"], values["host"]
+    if values["key"] and not host:
+        raise OptionError("KEY=<file> is for HOST=<name>: a run that is handed over is signed by hand (docs/trust.md)")
+    if host and not run:
+        raise OptionError("RUN=<id> HOST=<name>: name the run to keep, and the host that it is of, such as h200")
+    if host:
+        runs_of(host)
+    if not (host and _preflight(run, runs)):
+        _check_run(values)
+
+
+def _preflight(run: str, runs: Path) -> Path | None:
+    """The folder of a preflight, which is kept as a run is; None for a run."""
+    from repro.runs.files import PREFLIGHT
+
+    return next((each for each in (runs / run, Path(run)) if (each / PREFLIGHT).is_file()), None)
+
+
+def _keep(run: str, runs: Path, host: str, named: str | None) -> None:
     from repro.cli.signing import at_terminal, chosen_key
-    from repro.report.host.keep import NEXT, keep, runs_of
+    from repro.report.host.keep import NEXT, keep
     from repro.runs import digests
-    from repro.runs.files import ARCHIVE, PREFLIGHT, RecordError, reading
+    from repro.runs.digests import runs_of
+    from repro.runs.files import ARCHIVE, RecordError, reading
     from repro.runs.history import history
     from repro.runs.record import Run
 
-    if not run:
-        raise OptionError("RUN=<id> HOST=<name>: name the run to keep, and the host that it is of, such as h200")
-    folder = next((each for each in (runs / run, Path(run)) if (each / PREFLIGHT).is_file()), None)
+    folder = _preflight(run, runs)
     source = folder or Run.find(run, runs).path
     target = runs_of(host) / (source.name.removesuffix(ARCHIVE) + ARCHIVE)
     key, signer = chosen_key(host, digests.signer(host, target.parents[2] / digests.NAME), named)
@@ -192,8 +231,6 @@ def compare(invocation: Invocation, runs: tuple[str, ...] = (), tolerance: float
     from repro.runs.files import reading
     from repro.runs.record import Run
 
-    if len(runs) != 2:
-        raise OptionError('RUNS="A B": name the two runs to compare')
     first, second = (Run.find(name) for name in runs)
     with reading(Path(" ".join(runs))):
         comparison = compared(first, second, tolerance)
@@ -205,6 +242,17 @@ def compare(invocation: Invocation, runs: tuple[str, ...] = (), tolerance: float
     print_table(comparison)
     for path in written:
         print(path)
+
+
+@compare.checks
+def _check_compare(values: Mapping[str, Any]) -> None:
+    """Refuse other than two runs that there are."""
+    from repro.runs.record import Run
+
+    if len(values["runs"]) != 2:
+        raise OptionError('RUNS="A B": name the two runs to compare')
+    for name in values["runs"]:
+        Run.find(name)
 
 
 def _run(name: str | None, runs: Path) -> Run:

@@ -8,14 +8,14 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from repro.cli.options import RunOptions, RuntimeOptions
 from repro.cli.settings import Exit, Invocation, exit_statuses
 from repro.images.stack import Libraries
-from repro.runs.record import RUNS
 from repro.utils.errors import FAILED, INTERRUPTED
 from repro.utils.signals import heed_signals
 
@@ -31,23 +31,16 @@ if TYPE_CHECKING:
 SMOKE_STALL_TIMEOUT_S, STALL_TIMEOUT_S = 120, 900
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Session:
-    """Options of a training task: where its run is kept and how its attempts are started."""
+    """A training task with its options; `stack` and `libraries` are those of this machine."""
 
     invocation: Invocation
-    runs: Path = RUNS
-    run: str | None = None
+    options: RunOptions = field(default_factory=RunOptions)
     model: str = "all"
-    port: int | None = None
-    stall_timeout: int | None = None
-    retries: int = 0
     stack: str | None = None
     libraries: Libraries = field(default_factory=Libraries)
-    attempt_timeout: int | None = None
-    side_by_side: bool | None = None
-    runtime: str | None = None
-    image: str | None = None
+    runtime: RuntimeOptions = field(default_factory=RuntimeOptions)
 
     @property
     def task(self) -> str:
@@ -63,9 +56,9 @@ class Session:
         from repro.runs.manifest import check_recordable
         from repro.runs.record import Run
 
-        if not self.run:
+        if not self.options.run:
             return None
-        run = Run.open(self.run, self.runs)
+        run = Run.open(self.options.run, self.options.runs)
         check_recordable(run)
         if planned(run).kind != kind:
             raise PlanError(f"RUN={run.id} is no run of make {self.task}")
@@ -82,7 +75,7 @@ class Session:
             "environment": environment,
             "plan": plan.as_json(),
         }
-        return Run.create(f"{self.model}-{plan.label}", description | more, self.runs)
+        return Run.create(f"{self.model}-{plan.label}", description | more, self.options.runs)
 
     def run_here(
         self,
@@ -139,10 +132,11 @@ class Session:
             run = before or self.create(plan, session.environment(plan) | kernels, **more)
             self.carry_out(run, plan, changed(session.attempts(run, plan, self.limits(plan))), places)
 
-    def cluster_of(self, before: Run | None, cluster: str | None) -> str | None:
+    def cluster_of(self, before: Run | None) -> str | None:
         """The cluster that was named, or that of the run to go on with, which must be the same."""
         from repro.planning.plan import PlanError
 
+        cluster = self.options.cluster
         if before is None:
             return cluster
         recorded = before.description()["environment"].get("cluster", {})
@@ -158,18 +152,18 @@ class Session:
         """
         from repro.planning.plan import PlanError
 
-        if self.side_by_side is False:
+        if self.options.side_by_side is False:
             return None
         try:
             return session.side_by_side(plan)
         except PlanError as error:
-            if self.side_by_side:
+            if self.options.side_by_side:
                 raise PlanError(f"SIDE_BY_SIDE=1: {error}") from error
             print(error, file=sys.stderr)
             return None
 
-    def launcher(self, cluster: str | None, name: str | None, before: Run | None = None) -> Launcher:
-        """The launcher of a cluster, by `name` or the inventory's own; without a cluster this machine's.
+    def launcher(self, cluster: str | None, before: Run | None = None) -> Launcher:
+        """The launcher of a cluster, the one that was named or the inventory's own; without a cluster this machine's.
 
         `before` is a run that goes on, which keeps its runtime.
         PlanError or ClusterError if it cannot work with the session's options.
@@ -182,11 +176,17 @@ class Session:
         from repro.cluster.cluster import load_cluster, with_runtime
         from repro.launch.attempt import Limits
 
-        limit, described = self.attempt_timeout or Limits.total_s, load_cluster(cluster)
+        options, described = self.options, load_cluster(cluster)
         recorded = before.description()["environment"].get("cluster", {}) if before else {}
-        described = with_runtime(described, self.runtime or recorded.get("runtime"), name)
-        options = LaunchOptions(described, self.port, trainer_command(), attempt_s=limit, baseline=baseline_command())
-        return select(options, name or None)
+        described = with_runtime(described, self.runtime.runtime or recorded.get("runtime"), options.launcher)
+        launch = LaunchOptions(
+            described,
+            options.port,
+            trainer_command(),
+            attempt_s=options.attempt_timeout or Limits.total_s,
+            baseline=baseline_command(),
+        )
+        return select(launch, options.launcher or None)
 
     def launcher_here(self) -> LocalLauncher:
         """This machine's launcher with the session's options; PlanError if it cannot work with them."""
@@ -196,13 +196,13 @@ class Session:
         return LocalLauncher.of(
             LaunchOptions(
                 None,
-                self.port,
+                self.options.port,
                 trainer_command(),
                 self.stack or None,
                 baseline=baseline_command(),
                 libraries=self.libraries,
-                runtime=self.runtime or None,
-                image=self.image or None,
+                runtime=self.runtime.runtime or None,
+                image=self.runtime.image or None,
             )
         )
 
@@ -217,7 +217,7 @@ class Session:
             threading.Thread(target=_import_report, args=(plan,)).start()
             progress = progress_display()
             with contextlib.closing(progress), contextlib.suppress(KeyboardInterrupt):
-                Bench(run, plan, progress, attempt_of, self.retries, places, trainer_command()).run_all()
+                Bench(run, plan, progress, attempt_of, self.options.retries, places, trainer_command()).run_all()
             run.check_there()
             from repro.report.run.page import render
             from repro.runs.manifest import record
@@ -254,20 +254,7 @@ class Session:
         from repro.planning.plan import SMOKE
 
         timeout_s = SMOKE_STALL_TIMEOUT_S if plan.scale == SMOKE else STALL_TIMEOUT_S
-        return Limits(self.stall_timeout or timeout_s, self.attempt_timeout or Limits.total_s)
-
-
-def refuse_options(cluster: str | None, local: Mapping[str, Any], remote: Mapping[str, Any]) -> None:
-    """PlanError for options that mean nothing where the ranks run, by their variables and values.
-
-    `local` are those for one machine alone, `remote` those for a cluster alone.
-    """
-    from repro.planning.plan import PlanError
-
-    if cluster and (wrong := [name for name, value in local.items() if value]):
-        raise PlanError(f"{', '.join(wrong)}: for runs on one machine; leave it out with CLUSTER")
-    if not cluster and (wrong := [name for name, value in remote.items() if value is not None]):
-        raise PlanError(f"{', '.join(wrong)}: for runs on the nodes of a cluster; name it with CLUSTER")
+        return Limits(self.options.stall_timeout or timeout_s, self.options.attempt_timeout or Limits.total_s)
 
 
 def chosen_model(model: str) -> str | None:

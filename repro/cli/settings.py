@@ -1,7 +1,7 @@
 """Options and exit statuses of tasks: types and texts of options, and one mapping from errors to statuses.
 
 A task is a function whose first parameter is an `Invocation`; each further parameter is an option with a type and a
-default. Fabric shows it as `--max-gpus` (`repro.cli.fab`), make takes it as `MAX_GPUS=` (`repro.cli.make`); both are
+default, or a group of options that tasks share (`repro.cli.options`). Fabric shows it as `--max-gpus` (`repro.cli.fab`), make takes it as `MAX_GPUS=` (`repro.cli.make`); both are
 checked here in the same way. Its text is in `OPTIONS` unless the task defines one.
 """
 
@@ -15,7 +15,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +155,7 @@ PARSERS: dict[Any, Callable[[str], Any]] = {
     Path: Path,
     tuple[str, ...]: names,
 }
+Check = Callable[[Mapping[str, Any]], None]
 BOUNDED: dict[Any, Callable[[str, int], Any]] = {int: whole_number, tuple[int, ...]: numbers}
 """Numbers, whose largest value is that of their variable in `repro.targets.MOST`."""
 
@@ -185,13 +186,22 @@ class OptionTask:
 
     def __init__(self, body: Callable, texts: Mapping[str, str]) -> None:
         self.body, self.name, self.__doc__ = body, body.__name__, body.__doc__
+        self._checks: list[Check] = []
         hints = typing.get_type_hints(body)
-        self.options = {
-            each.name: Option(
-                each.name, _plain(hints[each.name]), each.default, texts.get(each.name) or OPTIONS[each.name]
-            )
-            for each in list(inspect.signature(body).parameters.values())[1:]
-        }
+        self.options: dict[str, Option] = {}
+        self._groups: dict[str, type] = {}
+        for parameter in list(inspect.signature(body).parameters.values())[1:]:
+            kind = hints[parameter.name]
+            if isinstance(kind, type) and is_dataclass(kind):
+                self._groups[parameter.name] = kind
+                types_of_fields = typing.get_type_hints(kind)
+                found = [(field.name, types_of_fields[field.name], field.default) for field in fields(kind)]
+            else:
+                found = [(parameter.name, kind, parameter.default)]
+            self.options |= {
+                name: Option(name, _plain(type_), default, texts.get(name) or OPTIONS[name])
+                for name, type_, default in found
+            }
         if unused := texts.keys() - self.options.keys():
             raise TypeError(f"{self.name} has no option {', '.join(sorted(unused))}")
 
@@ -207,6 +217,17 @@ class OptionTask:
             raise OptionError(unknown_variable(unknown[0], self.target, by_variable))
         return {by_variable[name].name: by_variable[name].parse(text, f"{name}=") for name, text in texts.items()}
 
+    def checks(self, function: Check) -> Check:
+        """Have a function refuse values of the options before anything is installed: it imports no other package."""
+        self._checks.append(function)
+        return function
+
+    def check(self, values: Mapping[str, Any]) -> None:
+        """ReproError for values that the task would refuse, as far as that can be told before anything is installed."""
+        defaults = {name: option.default for name, option in self.options.items()}
+        for function in self._checks:
+            function({**defaults, **values})
+
     def __call__(self, **given: Any) -> Any:
         """Run the task with texts or values of options; Exit with its status unless that is 0."""
         with exit_statuses():
@@ -221,8 +242,13 @@ class OptionTask:
                 for option in self.options.values()
                 if values.get(option.name, option.default) not in (option.default, "")
             }
+            self.check(values)
             check_set_up(self.target, texts)
-            return self.body(Invocation(self.target, texts), **values)
+            grouped = {}
+            for parameter, group in self._groups.items():
+                own = {field.name for field in fields(group)} & values.keys()
+                grouped[parameter] = group(**{name: values.pop(name) for name in own})
+            return self.body(Invocation(self.target, texts), **values, **grouped)
 
 
 def task(**texts: str) -> Callable[[Callable], OptionTask]:

@@ -1,4 +1,4 @@
-"""The task that writes the static site and the claims table."""
+"""The task that writes the static site, the claims table and what the READMEs say of both."""
 
 from __future__ import annotations
 
@@ -6,27 +6,19 @@ from repro.cli.settings import Exit, Invocation, task
 from repro.utils.errors import FAILED
 
 
-@task(
-    check="write nothing; exit 1 if a page or the claims table is not what the data gives",
-    pdf="also print every page to reports/site/pdf/, which needs Chromium",
-    base_url="address at which reports/site/ will be served, for the preview picture that chats show",
-)
-def site(invocation: Invocation, check: bool = False, pdf: bool = False, base_url: str = "") -> None:
-    """Write the static site, reports/site/, and the claims table, reports/claims.csv.
+@task(check="write nothing; exit 1 if a file that is in git is not what the data gives")
+def site(invocation: Invocation, check: bool = False) -> None:
+    """Write the static site, reports/site/, and reports/claims.csv, ARTIFACT.md and the READMEs' answer.
 
-    The site needs no server: open reports/site/index.html, or serve the folder reports/. Exit status: 0 done; 1 with
-    --check, something is not up to date, or a page could not be printed; 2 wrong data or address.
+    The site needs no server: open reports/site/index.html, or serve the folder reports/. Git ignores it and holds the
+    other files. Exit status: 0 done; 1 with --check, one of the others is not up to date; 2 wrong data.
     """
-    from repro.report.site import build, print_pages
+    from repro.report.site import build
 
-    address = build.address(base_url)
     if check:
-        if stale := build.differing(base_url=address):
+        if stale := build.differing():
             raise Exit("not as the data gives them: " + ", ".join(map(str, stale)), FAILED)
         print("up to date")
         return
-    printer = print_pages.chromium() if pdf else None
-    for path in build.write(address):
+    for path in build.write():
         print(path)
-    if printer:
-        print(print_pages.write(build.FOLDER, printer))

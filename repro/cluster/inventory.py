@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import math
 import os
 import re
 import subprocess
@@ -37,7 +38,7 @@ IGNORED = {
 SAME = {"ansible_connection": ("ssh", "smart"), "ansible_become_user": ("root",), "ansible_become_method": ("sudo",)}
 """Values with which they change nothing."""
 REQUIRED = object()
-MOST_BYTES, MOST_VALUES = 2**20, 100_000
+MOST_BYTES, MOST_VALUES, MOST_HOSTS = 2**20, 100_000, 4096
 
 
 class ClusterError(ReproError):
@@ -91,22 +92,37 @@ def setting_of(name: str, folder: Path) -> str:
 
 
 def check_size(folder: Path) -> None:
-    """ClusterError for a YAML file of an inventory that is larger than any, as written or with its aliases expanded.
+    """ClusterError for a file of an inventory that is larger than any, as written, with aliases or with ranges expanded.
 
-    Ten lines can stand for a billion values, with which whoever reads them works for ever.
+    Ten lines can hold a billion values, and one name 10^9 hosts, with which whoever reads them works for ever.
     """
     import yaml
 
-    for file in sorted((*folder.rglob("*.yml"), *folder.rglob("*.yaml"))):
+    variables = [each for name in ("group_vars", "host_vars") for each in sorted((folder / name).rglob("*"))]
+    for file in [folder / "hosts.yml", *(each for each in variables if not each.is_dir())]:
+        if not file.is_file():
+            raise ClusterError(f"{file}: it is no file")
         if file.stat().st_size > MOST_BYTES:
             raise ClusterError(f"{file}: it has more than {MOST_BYTES // 2**20} MiB; an inventory has a few KiB")
         try:
             with open(file, "rb") as opened:
                 values = _values(yaml.compose(opened, yaml.SafeLoader), {})
         except (yaml.YAMLError, RecursionError):
-            continue  # Ansible says what is wrong, with the line
+            values = 0  # Ansible says what is wrong, with the line
         if values > MOST_VALUES:
             raise ClusterError(f"{file}: with its aliases expanded it has more than {MOST_VALUES} values")
+    if _hosts_of_ranges((folder / "hosts.yml").read_text(encoding="utf-8", errors="replace")) > MOST_HOSTS:
+        raise ClusterError(f"{folder / 'hosts.yml'}: with its ranges expanded it has more than {MOST_HOSTS} hosts")
+
+
+def _hosts_of_ranges(text: str) -> int:
+    """The most hosts that a name with ranges gives, such as node[1:4]: numbers, or letters, which are 26 at most."""
+    most = 1
+    for name in re.findall(r"\S*\[\w+:\w+(?::\d+)?\]\S*", text):
+        ranges = re.findall(r"\[(\w+):(\w+)(?::\d+)?\]", name)
+        sizes = [int(last) - int(first) + 1 if (first + last).isdecimal() else 52 for first, last in ranges]
+        most = max(most, math.prod(max(1, size) for size in sizes))
+    return most
 
 
 def _values(node: Any, seen: dict[int, int]) -> int:

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.images.lz4 import compress, decompress
-
 MAGIC = 0xBA55ED50
 WRAPPER_MAGIC, LINKED = 0x466243B1, 2
 """What the code of a library registers: a pointer to a fatbin, and whether that is one linked from relocatable code."""
@@ -44,8 +42,21 @@ class Code:
     def content(self, data: bytes | mmap.mmap) -> bytes:
         """The code itself, of PTX without the zeros behind it."""
         stored = bytes(data[self.offset : self.offset + self.length])
-        content = decompress(stored[: self.packed], self.size) if self.packed else stored
+        content = _decompressed(stored[: self.packed], self.size) if self.packed else stored
         return content.rstrip(b"\0") if self.kind == PTX else content
+
+
+def _decompressed(block: bytes, size: int) -> bytes:
+    """The content of an LZ4 block; ValueError if it does not hold these many bytes."""
+    from lz4.block import LZ4BlockError, decompress
+
+    try:
+        content = decompress(block, uncompressed_size=size)
+    except LZ4BlockError as error:
+        raise ValueError(f"a fatbin's LZ4 block is damaged: {error}") from None
+    if len(content) != size:
+        raise ValueError(f"a fatbin's LZ4 block holds {len(content)} bytes instead of {size}")
+    return content
 
 
 @dataclass(frozen=True)
@@ -146,7 +157,9 @@ def machine_code(content: bytes, architecture: int, room: int) -> bytes | None:
     """Machine code as it is in a fatbin, compressed if it needs to be; None if there is no room for it."""
     flags, packed, size, body = PLAIN, 0, 0, content
     if 64 + len(content) > room:
-        body = compress(content)
+        from lz4.block import compress
+
+        body = compress(content, mode="high_compression", store_size=False)
         flags, packed, size = PLAIN | COMPRESSED, len(body), len(content)
     body += bytes(-len(body) % 8)
     header = struct.pack("<HHIQIIHHI8xQQQ", SASS, 0x101, 64, len(body), packed, 0, 7, 1, architecture, flags, 0, size)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from repro.images.offline_folder import OfflineError
 from repro.images.pins import load_pins
-from repro.utils.errors import FAILED, ReproError
 from repro.utils.progress import said_meanwhile
 
 MB = 1e6
@@ -23,12 +23,6 @@ MOST_PIECES = 1000
 """As many as the names of pieces sort in their order: setup.sh joins them by a pattern."""
 XZ = ("xz", "--threads=4", "--stdout")
 """With a fixed number of threads, for it decides how the stream is cut into blocks."""
-
-
-class KitError(ReproError):
-    """A kit cannot be made; the message says why and what to do."""
-
-    status = FAILED
 
 
 @dataclass(frozen=True)
@@ -69,7 +63,9 @@ class Pieces(io.RawIOBase):
     def _next(self) -> None:
         self._end()
         if len(self.files) == MOST_PIECES:
-            raise KitError(f"{self.name} would have more than {MOST_PIECES} pieces; PART_MIB=<more> makes them larger")
+            raise OfflineError(
+                f"{self.name} would have more than {MOST_PIECES} pieces; PART_MIB=<more> makes them larger"
+            )
         self.files.append(self.folder / f"{self.name}.{len(self.files):03}")
         self.file, self.left = open(self.files[-1], "wb"), self.size  # noqa: SIM115
 
@@ -122,7 +118,7 @@ def _compressed(pieces: Pieces, name: str, level: int) -> Iterator[Any]:
             yield out
         return
     if shutil.which(XZ[0]) is None:
-        raise KitError("xz is needed to make a kit: `apt-get install xz-utils`")
+        raise OfflineError("xz is needed to make a kit: `apt-get install xz-utils`")
     process = subprocess.Popen([*XZ, f"-{level}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     source, target = process.stdin, process.stdout
     assert source and target
@@ -150,4 +146,4 @@ def _compressed(pieces: Pieces, name: str, level: int) -> Iterator[Any]:
             process.wait()
         copied.result()
     if process.returncode:
-        raise KitError(f"xz ended with status {process.returncode}")
+        raise OfflineError(f"xz ended with status {process.returncode}")

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 from repro.images.stack import Libraries
 from repro.launch.attempt import Attempt, Limits
-from repro.planning.plan import Plan, PlanError, Unit, Wanted
+from repro.planning.plan import Plan, PlanError, Wanted
 from repro.planning.schedule import Block
+from repro.planning.unit import Unit
 from repro.published.cases import Case
 from repro.runs.record import Run
 
@@ -151,7 +152,7 @@ class Launcher(ABC):
     def plan(self, cases: Sequence[Case], wanted: Wanted) -> Plan:
         """What to run here of these cases; PlanError as `repro.planning.plan.make_plan` has it."""
 
-    def misfit(self, config: dict) -> dict | None:
+    def misfit(self, report: str, config: dict) -> dict | None:
         """Why a training on processors cannot be placed here, as `message` and `values`; None if it can."""
         return None
 

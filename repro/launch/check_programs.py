@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from repro.launch.attempt import Attempt, Outcome
-from repro.planning.derived import TF32
+from repro.planning.unit import TF32
 
 
 class Program(Protocol):

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from repro.planning.plan import Unit
 from repro.planning.schedule import Block
+from repro.planning.unit import Unit
 
 
 class GpuPool:

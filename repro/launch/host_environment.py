@@ -1,9 +1,11 @@
 """What a run ran on: host, processor, memory, GPUs, code and locks, read from the machine, never assumed."""
 
+import hmac
 import os
 import platform
 import re
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 from repro.images.jit_cache import jit_cache
@@ -15,6 +17,9 @@ from repro.utils.paths import ROOT, sha256
 
 LOCKS = ("uv.lock", "docker/trainer.lock", "docker/tools.lock")
 GPU_FIELDS = ("name", "driver_version", "memory.total", "vbios_version", "clocks.max.sm", "clocks.max.memory", "uuid")
+MACHINE_ID, BOOT_ID = Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id")
+NAMED, DIGITS = "identity of a machine in the record of a run", 16
+"""What the digests of machines are of, besides the machine, and how many hexadecimal digits of one are recorded."""
 
 
 def capture(stack: Stack | None = None) -> dict:
@@ -33,6 +38,7 @@ def capture(stack: Stack | None = None) -> dict:
         "cpu_affinity": len(os.sched_getaffinity(0)),
         "memory_mib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
         "gpus": present,
+        "machine": identity([gpu.get("uuid", "") for gpu in present]),
         "stack": stack.as_json() if stack else None,
         "jit_cache": jit_cache(present, Path(cache) if cache else None),
         "controller_python": platform.python_version(),
@@ -41,6 +47,28 @@ def capture(stack: Stack | None = None) -> dict:
         "locks_sha256": {name: sha256(ROOT / name) for name in LOCKS},
         **_kit(),
     }
+
+
+def identity(parts: Iterable[str]) -> dict:
+    """An anonymous identity of this machine and of its last start, from its secret id and the names of its parts.
+
+    Both are keyed digests, as machine-id(5) asks for: who knows the machine can recognise it, and nobody can find the
+    machine from them. Without /etc/machine-id, as in some containers, the key is the network name.
+    """
+    key = (_content(MACHINE_ID) or platform.node()).encode()
+    machine = "\0".join((NAMED, *sorted(parts)))
+    return {"id": _keyed(key, machine), "start": _keyed(key, f"{machine}\0{_content(BOOT_ID)}")}
+
+
+def _keyed(key: bytes, text: str) -> str:
+    return hmac.new(key, text.encode(), "sha256").hexdigest()[:DIGITS]
+
+
+def _content(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
 
 
 def _kit() -> dict:

@@ -28,23 +28,22 @@ from repro.launch.attempt import (
     OnEvent,
     Outcome,
     StallDetector,
-    Tail,
     free_port,
     ignore,
     interruptible,
 )
+from repro.launch.attempt_folder import AttemptFolder, rank_ended, rank_folder
 from repro.launch.check_programs import ProgramOf, takes_tf32
 from repro.launch.gpu_sampler import Sampler
 from repro.launch.local_container import LocalContainer
-from repro.planning.plan import Unit
 from repro.planning.program_data import STANDINS, located
+from repro.planning.unit import Unit
 from repro.runs.failures import Failure, explain_logs, last_lines
-from repro.runs.metrics import METRICS, damage
 from repro.runs.record import write_json
 from repro.utils.errors import ReproError
 from repro.utils.i18n import N_
 from repro.utils.paths import ROOT, TRAINER, TRAINER_PYTHON
-from repro.utils.signals import as_of_a_process, signal_name
+from repro.utils.signals import as_of_a_process
 
 POLL_S = 0.1
 START_POLL_S = 0.02
@@ -123,7 +122,6 @@ class LocalAttempt:
     launcher: str | None = None
     environment: dict = field(default_factory=dict)
     container: LocalContainer | None = None
-    metrics: dict[int, Tail] = field(default_factory=dict)
     processes: dict[int, int] = field(default_factory=dict)
     _launched: int = 0
 
@@ -139,7 +137,7 @@ class LocalAttempt:
     def run(self, on_event: OnEvent = ignore, stop: threading.Event | None = None) -> Outcome:
         """As `repro.launch.attempt.Attempt` says."""
         loss = LossWatch(on_event)
-        self._prepare()
+        files = self._prepare()
         argv = self.argv(str(self.port or free_port()))
         write_json(self.folder / "command.json", argv)
         started = time.monotonic()
@@ -147,39 +145,33 @@ class LocalAttempt:
         with interruptible(stop) as interrupts, sampled as sampler:
             process = self._start(argv)
             try:
-                failure = self._watch(process, loss, sampler, interrupts)
+                failure = self._watch(process, files, loss, sampler, interrupts)
             finally:
                 end_group(process, GRACE_S)
                 process.wait()
                 if self.container:
                     end_processes(of_session(process.pid))
                     self.container.end(self._name)
-        self._read_metrics(loss)
-        failure = failure or loss.failure
+        _read_metrics(files, loss)
+        failure = failure or loss.failure or self._unfinished(files, process.returncode)
         if failure is None:
-            failure = self._unfinished(process.returncode)
-        tail = self._log_tail(failure) if failure else ""
-        if failure:
-            failure = explain_logs(failure, self.log_files(), self.config.get("device", "cpu"))
-        return Outcome(failure, time.monotonic() - started, tail)
+            return Outcome(None, time.monotonic() - started)
+        tail = files.log_tail(failure.values.get("rank", 0), self._launcher_log)
+        explained = explain_logs(failure, files.log_files(), self.config.get("device", "cpu"))
+        return Outcome(explained, time.monotonic() - started, tail)
 
     def _visible(self) -> str:
         return self.environment.get("CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES", ""))
 
-    def log_files(self) -> list[Path]:
-        """Everything the ranks and the launcher printed, rank 0's standard output first."""
-        ranks = [self._rank_folder(rank) / name for rank in range(self.world_size) for name in ("stdout", "stderr")]
-        return [path for path in [*ranks, self.folder / "launcher.log"] if path.exists()]
+    @property
+    def _launcher_log(self) -> Path:
+        return self.folder / "launcher.log"
 
-    def _prepare(self) -> None:
-        for rank in range(self.world_size):
-            self._rank_folder(rank).mkdir(parents=True)
-            self.metrics[rank] = Tail(self.folder / METRICS.format(rank))
+    def _prepare(self) -> AttemptFolder:
+        files = AttemptFolder(self.folder, self.world_size, (self._launcher_log,))
         config = located(self.config, str(STANDINS))
         write_json(self.folder / "config.json", {**config, "output": str(self.folder)})
-
-    def _rank_folder(self, rank: int) -> Path:
-        return self.folder / "logs" / f"local_rank_{rank}"
+        return files
 
     def argv(self, port: str) -> list[str]:
         """The trainer itself for one rank; oneflow.distributed.launch around it for several, which meet at `port`.
@@ -222,7 +214,7 @@ class LocalAttempt:
             known = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
             found = {name: value for name, value in known.items() if name not in os.environ}
         if self.world_size == 1:
-            found["GLOG_log_dir"] = str(self._rank_folder(0))
+            found["GLOG_log_dir"] = str(rank_folder(self.folder, 0))
         return {**found, **(self.environment if cuda else {})}
 
     def _start(self, argv: list[str]) -> subprocess.Popen:
@@ -230,9 +222,8 @@ class LocalAttempt:
         for name in NOT_INHERITED:
             environment.pop(name, None)
         environment |= mark(str(ROOT)) if self.container else self._variables()
-        single = self.world_size == 1
-        out = self._rank_folder(0) / "stdout" if single else self.folder / "launcher.log"
-        err = self._rank_folder(0) / "stderr" if single else self.folder / "launcher.log"
+        single, own = self.world_size == 1, rank_folder(self.folder, 0)
+        out, err = (own / "stdout", own / "stderr") if single else (self._launcher_log, self._launcher_log)
         with open(out, "ab") as stdout, open(err, "ab") as stderr:
             return subprocess.Popen(
                 argv,
@@ -246,7 +237,12 @@ class LocalAttempt:
             )
 
     def _watch(
-        self, process: subprocess.Popen, on_event: LossWatch, sampler: Sampler, interrupts: Interrupts
+        self,
+        process: subprocess.Popen,
+        files: AttemptFolder,
+        on_event: LossWatch,
+        sampler: Sampler,
+        interrupts: Interrupts,
     ) -> Failure | None:
         """Pass events on until the process ends; the failure if a rank fails, the loss is no
         number or a limit is exceeded before that."""
@@ -259,11 +255,11 @@ class LocalAttempt:
             while not self._has_ended(poller):
                 interrupts.check()
                 ended = self._ended_ranks(launcher)
-                self._read_metrics(on_event)
+                _read_metrics(files, on_event)
                 for event in sampler.read():
                     on_event(event)
-                failure = next((self._rank_failure(*end) for end in ended if not self._finished(end[0])), None)
-                failure = failure or on_event.failure or stall.check(self._bytes_written())
+                failure = next((files.ended_early(*end) for end in ended if not files.finished(end[0])), None)
+                failure = failure or on_event.failure or stall.check(files.bytes_on_disk())
                 if failure:
                     return failure
         finally:
@@ -274,14 +270,6 @@ class LocalAttempt:
         """Wait a short while, the shorter while not all ranks are known; whether the first process has ended."""
         seconds = POLL_S if self.world_size in (1, len(self.processes)) else START_POLL_S
         return bool(poller.poll(seconds * 1000))
-
-    def _read_metrics(self, on_event: OnEvent) -> None:
-        for rank, tail in self.metrics.items():
-            for event in tail.read():
-                on_event(event | {"rank": rank})
-
-    def _finished(self, rank: int) -> bool:
-        return self.metrics[rank].finished
 
     def _ended_ranks(self, launcher_of: Callable[[], int]) -> list[tuple[int, int]]:
         """(rank, exit status) of the ranks that have ended, seen before the launcher sees it.
@@ -296,41 +284,27 @@ class LocalAttempt:
         found = [(rank, exit_status(pid)) for rank, pid in sorted(self.processes.items())]
         return [(rank, status) for rank, status in found if status is not None]
 
-    def _bytes_written(self) -> int:
-        return sum(
-            path.stat().st_size
-            for path in [*self.log_files(), *(t.path for t in self.metrics.values())]
-            if path.exists()
-        )
-
-    def _unfinished(self, returncode: int) -> Failure | None:
-        missing = [rank for rank in self.metrics if not self._finished(rank)]
-        if returncode == 0 and (damaged := damage(line for tail in self.metrics.values() for line in tail.damaged)):
+    def _unfinished(self, files: AttemptFolder, returncode: int) -> Failure | None:
+        missing = files.unfinished()
+        if returncode == 0 and (damaged := files.damage()):
             return damaged
         if returncode == 0 and not missing:
             return None
         if self.container and returncode in self.container.runtime.refusals:
-            lines = last_lines(self._rank_folder(0) / "stderr") or last_lines(self.folder / "launcher.log")
+            lines = last_lines(files.rank_folder(0) / "stderr") or last_lines(self._launcher_log)
             values = {"runtime": self.container.runtime.launched_by, "said": refusal(lines)}
             return Failure(N_("{runtime} did not start the container: {said}"), values)
         if self.world_size == 1:
-            return self._rank_failure(0, as_of_a_process(returncode) if self.container else returncode)
+            return files.ended_early(0, as_of_a_process(returncode) if self.container else returncode)
         if missing:
-            return Failure("rank {rank} ended before its work was done", {"rank": missing[0]})
+            return rank_ended(missing[0], 0)
         return Failure("the launcher exited with status {status}", {"status": returncode})
 
-    def _rank_failure(self, rank: int, status: int) -> Failure:
-        if status < 0:
-            return Failure("rank {rank} was killed by {signal}", {"rank": rank, "signal": signal_name(-status)})
-        if status == 0:
-            early = Failure("rank {rank} ended before its work was done", {"rank": rank})
-            return damage(self.metrics[rank].damaged) or early
-        return Failure("rank {rank} exited with status {status}", {"rank": rank, "status": status})
 
-    def _log_tail(self, failure: Failure) -> str:
-        rank = failure.values.get("rank", 0)
-        logs = [self._rank_folder(rank) / "stderr", self._rank_folder(rank) / "stdout", self.folder / "launcher.log"]
-        return "\n".join(next(filter(None, map(last_lines, logs)), []))
+def _read_metrics(files: AttemptFolder, on_event: OnEvent) -> None:
+    for rank, tail in files.tails.items():
+        for event in tail.read():
+            on_event(event | {"rank": rank})
 
 
 class NoLauncher(ReproError):

@@ -6,12 +6,13 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections import Counter
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from repro.launch.attempt import Event
 from repro.launch.rank_monitor import Watch
-from repro.planning.plan import Plan, Unit
+from repro.planning.plan import Plan
+from repro.planning.unit import Unit
 from repro.runs.failures import Failure
 from repro.utils.printable import printable
 
@@ -26,8 +27,8 @@ ROWS = 32
 class Display(Protocol):
     """Shows a run while it goes on; one thread at a time calls it."""
 
-    def begin(self, plan: Plan, todo: list) -> None:
-        """The run begins; `todo` are the units and repeats that have not succeeded yet."""
+    def begin(self, plan: Plan, left: Counter[str]) -> None:
+        """The run begins; `left` is how many runs of each unit have not succeeded yet."""
         ...
 
     def started(self, unit: Unit, repeat: int) -> None:
@@ -75,8 +76,9 @@ class Clock:
         self._todo, self._ended, self._since = 0, 0, time.monotonic()
         self._weight, self._weight_ended = 0, 0
 
-    def begin(self, weights: Sequence[int]) -> None:
-        self._todo, self._weight, self._since = len(weights), sum(weights), time.monotonic()
+    def begin(self, runs: int, weight: int) -> None:
+        """The estimate starts: this number of runs, and the sum of their weights."""
+        self._todo, self._weight, self._since = runs, weight, time.monotonic()
 
     def ended(self, weight: int = 1) -> None:
         self._ended += 1
@@ -109,11 +111,11 @@ class PlainProgress:
         self._going: dict[str, tuple[Watch, threading.Event]] = {}
         self._named = False
 
-    def begin(self, plan: Plan, todo: list) -> None:
+    def begin(self, plan: Plan, left: Counter[str]) -> None:
         self._plan = plan
-        self._clock.begin([weight(plan, unit) for unit, _ in todo])
+        self._clock.begin(left.total(), sum(weight(plan, unit) * left[unit.name] for unit in plan.units))
         self._say(
-            f"{len(todo)} runs{' at most' if plan.looks else ''}: {len(plan.units)} configurations, {plan.repeats} repeats, "
+            f"{left.total()} runs{' at most' if plan.looks else ''}: {len(plan.units)} configurations, {plan.repeats} repeats, "
             f"{plan.scale} scale on {plan.device}"
         )
 
@@ -193,10 +195,10 @@ class LiveProgress:
         watch, _ = going[0]
         return Group(self._bars, watch.table(max(2, min(ROWS, self._console.size.height - 6))))
 
-    def begin(self, plan: Plan, todo: list) -> None:
+    def begin(self, plan: Plan, left: Counter[str]) -> None:
         self._plan = plan
-        self._clock.begin([weight(plan, unit) for unit, _ in todo])
-        self._all = self._bars.add_task(f"{plan.scale} on {plan.device}", total=len(todo), note="")
+        self._clock.begin(left.total(), sum(weight(plan, unit) * left[unit.name] for unit in plan.units))
+        self._all = self._bars.add_task(f"{plan.scale} on {plan.device}", total=left.total(), note="")
 
     def started(self, unit: Unit, repeat: int) -> None:
         iterations = unit.config["iterations"]

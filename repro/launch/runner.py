@@ -6,10 +6,11 @@ import re
 import shutil
 import threading
 import time
-from collections import deque
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import cast
 
@@ -20,8 +21,9 @@ from repro.launch.base import AttemptOf, Places
 from repro.launch.gpu_pool import GpuPool
 from repro.launch.program_code import BASELINES, TRAINERS, program_code
 from repro.launch.progress import Display
-from repro.planning.plan import Plan, Unit
+from repro.planning.plan import Plan
 from repro.planning.schedule import Block, in_order, startable
+from repro.planning.unit import Unit
 from repro.published.logs import LogError
 from repro.runs.failures import Failure
 from repro.runs.metrics import METRICS, DamagedLine, damage, damaged_lines, events
@@ -64,10 +66,11 @@ class Bench:
         A signal ends the attempts that are running, and KeyboardInterrupt is raised once they are recorded.
         """
         self._record_killed()
-        todo = remaining(self.plan, self.run.attempts())
+        attempts = self.run.attempts()
+        left = Counter(unit.name for unit, _ in remaining(self.plan, attempts))
         with interruptible() as interrupts:
-            self.progress.begin(self.plan, todo)
-            _Schedule(self, interrupts).run(todo)
+            self.progress.begin(self.plan, left)
+            _Schedule(self, interrupts, left).run(remaining(self.plan, attempts))
             return self.run.attempts()
 
     def attempt(self, turn: Turn, names: Sequence[str], stop: threading.Event) -> dict:
@@ -86,6 +89,7 @@ class Bench:
         record = {
             "unit": unit.name,
             "repeat": turn.repeat,
+            "attempt": int(cast(re.Match, ATTEMPT.fullmatch(key))[3]),
             "started": stamp,
             "folder": key,
             "code": self._code(unit),
@@ -141,7 +145,7 @@ class Bench:
     def _record_killed(self) -> None:
         """Record the attempts that were killed with an earlier process of this run: no attempt is without a record."""
         for folder in self.run.unrecorded():
-            unit, repeat, _ = cast(re.Match, ATTEMPT.fullmatch(folder)).groups()
+            unit, repeat, number = cast(re.Match, ATTEMPT.fullmatch(folder)).groups()
             there = self.run.folder / folder
             times = [path.stat().st_mtime for path in (there, *there.rglob("*"))]
             rank_zero = RankZero(min(times))
@@ -151,6 +155,7 @@ class Bench:
                 {
                     "unit": unit,
                     "repeat": int(repeat),
+                    "attempt": int(number),
                     "started": min(times),
                     "folder": folder,
                     "status": "interrupted",
@@ -205,41 +210,52 @@ class _Group:
 class _Schedule:
     """Runs the attempts of a bench in a pool of threads, as many at a time as there are places for.
 
-    The main thread, which alone gets signals, starts them and waits; `repro.planning.schedule` has the order.
+    The main thread, which alone gets signals, starts them and waits; `repro.planning.schedule` has the order. What
+    waits is of one repeat, as no repeat begins before all of the one before it have. `left` counts what is to come of
+    each unit in later repeats.
     """
 
-    def __init__(self, bench: Bench, interrupts: Interrupts):
-        self._bench, self._interrupts = bench, interrupts
+    def __init__(self, bench: Bench, interrupts: Interrupts, left: Counter[str]):
+        self._bench, self._interrupts, self._left = bench, interrupts, left
         self._places: Places = bench.places or GpuPool((), 1)
         self._running: dict[Future, tuple[Turn, _Group]] = {}
         self._stop = threading.Event()
+        self._repeats: Iterator[list[_Group]] = iter(())
+        self._waiting: list[_Group] = []
 
-    def run(self, todo: list[tuple[Unit, int]]) -> None:
+    def run(self, todo: Iterator[tuple[Unit, int]]) -> None:
         """Run them all, each as soon as it can be; an interrupt or an error ends those that run."""
-        waiting = self._groups(todo)
+        self._repeats = (self._groups(turns) for _, turns in groupby(todo, lambda turn: turn[1]))
         with ThreadPoolExecutor(max(1, len(self._bench.plan.units)), "attempt") as threads:
             try:
-                while waiting or self._running:
-                    while group := self._placed(waiting):
-                        waiting.remove(group)
+                while self._wait_for_more() or self._running:
+                    while group := self._placed():
+                        self._waiting.remove(group)
                         self._start(group, threads)
                     wait(self._running, WAKE_S, FIRST_COMPLETED)
-                    waiting = self._without(self._take_ended(threads), waiting)
+                    self._drop(self._take_ended(threads))
             finally:
                 self._stop.set()
 
-    def _groups(self, todo: list[tuple[Unit, int]]) -> list[_Group]:
-        """The turns by what is measured together, in the order in which they are to start."""
-        turns: dict[tuple[str, int], deque[Turn]] = {}
+    def _wait_for_more(self) -> list[_Group]:
+        """What waits, once a repeat has all begun that of the next."""
+        self._waiting = self._waiting or next(filter(None, self._repeats), [])
+        return self._waiting
+
+    def _groups(self, todo: Iterable[tuple[Unit, int]]) -> list[_Group]:
+        """The turns of a repeat by what is measured together, in the order in which they are to start."""
+        turns: dict[str, deque[Turn]] = {}
         for unit, repeat in todo:
-            turn = Turn(unit, repeat, self._bench.retries)
-            turns.setdefault((unit.follows or unit.name, repeat), deque()).append(turn)
-        found = {self._places.block(each[0].unit, repeat): each for (_, repeat), each in turns.items()}
+            if unit.name in self._left:
+                self._left[unit.name] -= 1
+                turn = Turn(unit, repeat, self._bench.retries)
+                turns.setdefault(unit.follows or unit.name, deque()).append(turn)
+        found = {self._places.block(each[0].unit, each[0].repeat): each for each in turns.values()}
         return [_Group(block, found[block]) for block in in_order(found)]
 
-    def _placed(self, waiting: list[_Group]) -> _Group | None:
+    def _placed(self) -> _Group | None:
         """The next group that can start, with its place; None if all have to wait."""
-        groups = {group.block: group for group in waiting}
+        groups = {group.block: group for group in self._wait_for_more()}
         running = {group.block.name for _, group in self._running.values()}
         found = startable([*groups], running, lambda block: self._places.take(groups[block].turns[0].unit.world_size))
         if found is None:
@@ -274,17 +290,17 @@ class _Schedule:
                 self._places.give_back(group.places)
         return enough
 
-    def _without(self, enough: set[str], waiting: list[_Group]) -> list[_Group]:
-        """The groups that still wait, without the turns of these units."""
-        dropped = 0
-        for group in waiting if enough else ():
+    def _drop(self, enough: set[str]) -> None:
+        """Leave out what waits of these units, now and in all repeats to come."""
+        dropped = sum(self._left.pop(name, 0) for name in enough)
+        for group in self._waiting if enough else ():
             left = deque(turn for turn in group.turns if turn.unit.name not in enough)
             dropped += len(group.turns) - len(left)
             group.turns = left
         if dropped:
             with self._bench.lock:
                 self._bench.progress.dropped(dropped)
-        return [group for group in waiting if group.turns]
+        self._waiting = [group for group in self._waiting if group.turns]
 
 
 def _damaged(lines: list[DamagedLine]) -> dict:
@@ -292,19 +308,17 @@ def _damaged(lines: list[DamagedLine]) -> dict:
     return {"damaged": list(map(vars, lines))} if lines else {}
 
 
-def remaining(plan: Plan, attempts: list[dict]) -> list[tuple[Unit, int]]:
+def remaining(plan: Plan, attempts: list[dict]) -> Iterator[tuple[Unit, int]]:
     """What has not succeeded yet: first every unit once, then every unit again, so that drift hits all alike.
 
     Units that need no more repeats are left out.
     """
     done = {(attempt["unit"], attempt["repeat"]) for attempt in attempts if attempt["status"] == "ok"}
     enough = {attempt["unit"] for attempt in attempts if attempt.get("enough")}
-    return [
-        (unit, repeat)
-        for repeat in range(1, plan.repeats + 1)
-        for unit in plan.units
-        if (unit.name, repeat) not in done and unit.name not in enough
-    ]
+    for repeat in range(1, plan.repeats + 1):
+        for unit in plan.units:
+            if (unit.name, repeat) not in done and unit.name not in enough:
+                yield unit, repeat
 
 
 def check_free_space(folder: Path) -> None:

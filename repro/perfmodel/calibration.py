@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from repro.perfmodel.constants import BOUNDS, MEMORY_CONSTANTS, Constants
 from repro.perfmodel.hardware import Cluster
 from repro.perfmodel.predict import predict
-from repro.perfmodel.training import family_of, training_cases
+from repro.perfmodel.training import training_cases
 from repro.perfmodel.work import Job
 from repro.published.cases import Case
 
@@ -48,8 +48,8 @@ def fit_without(cases: Sequence[Case], cluster: Cluster) -> dict[str, Constants]
     """For each family the constants fitted on the training cases of all others."""
     training = training_cases(cases)
     return {
-        family: fit([target(case) for case in training if family_of(case) != family], cluster)
-        for family in dict.fromkeys(map(family_of, cases))
+        family: fit([target(case) for case in training if case.family != family], cluster)
+        for family in dict.fromkeys(case.family for case in cases)
     }
 
 

@@ -12,14 +12,14 @@ from repro.perfmodel.communication import Path, all_reduce_s, in_buckets_s, path
 from repro.perfmodel.constants import ELSEWHERE, JUDGES_WITHIN, Calibration, Constants, load_calibration
 from repro.perfmodel.hardware import Cluster, Gpu, from_devices
 from repro.perfmodel.memory import Memory, memory, reduced_bytes
-from repro.perfmodel.training import family_of, kind_of
-from repro.perfmodel.work import PUBLISHED_PROGRAM, TUNED_PROGRAM, Job, Stage, Work, update_work
+from repro.perfmodel.training import kind_of
+from repro.perfmodel.work import PUBLISHED_PROGRAM, Job, Stage, Work, update_work
 from repro.perfmodel.workload import stages
 from repro.planning.derived import case_of
 from repro.published.cases import Case
 
 if TYPE_CHECKING:
-    from repro.planning.plan import Unit
+    from repro.planning.unit import Unit
 
 FITTED_ON = "v100-16"
 """The GPU of the published cluster, on which the constants are fitted."""
@@ -125,7 +125,7 @@ def expect(
     if fitted_here and program == PUBLISHED_PROGRAM:
         uncertainty = calibration.uncertainty[kind_of(case)]
     else:
-        group = program, cluster.gpu.name, family_of(case)
+        group = program, cluster.gpu.name, case.family
         uncertainty = calibration.measured.get(group, calibration.uncertainty[ELSEWHERE])
     expectation = Expectation(
         throughput=predicted.throughput,
@@ -147,12 +147,7 @@ def expect_unit(unit: Unit, gpus: Sequence[dict]) -> Expectation | None:
     cluster, case = from_devices(gpus[0]["name"], len(gpus)), case_of(unit)
     if case is None or case.layout.world_size > cluster.gpus:
         return None
-    return expect(case, cluster, program=program_of(unit))
-
-
-def program_of(unit: Unit) -> str:
-    """The OneFlow program of a unit; runs from before there were two programs used the tuned one."""
-    return unit.config.get("program", TUNED_PROGRAM)
+    return expect(case, cluster, program=unit.program)
 
 
 def fits(case: Case, cluster: Cluster, calibration: Calibration | None = None) -> bool:

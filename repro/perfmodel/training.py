@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from functools import cache
 
@@ -25,13 +24,6 @@ def training_cases(cases: Iterable[Case]) -> list[Case]:
             if first.setdefault(key, case.micro_batch) == case.micro_batch:
                 chosen.append(case)
     return chosen
-
-
-def family_of(case: Case) -> str:
-    """The family of a case: its report without the date. Both ResNet50 reports are one family, the two GPT reports are
-    two.
-    """
-    return re.sub(r"-\d{4}(-\d{2})*$", "", case.report)
 
 
 def kind_of(case: Case) -> str:

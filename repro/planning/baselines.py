@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
 from repro.models.variants import DEFAULT, VARIANTS
-from repro.planning.derived import TF32
 from repro.planning.plan import PlanError
+from repro.planning.unit import TF32
 from repro.utils.paths import PACKAGE
 
 OF_TF32 = ("pytorch-tf32",)

@@ -8,9 +8,10 @@ from repro.models.registry import spec_of
 from repro.models.spec import Convergence, ConvergenceTraining, ModelSpec
 from repro.planning.datasets import Dataset
 from repro.planning.loss_curves import RULE, SINGLE
-from repro.planning.plan import REDUCED, Plan, PlanError, Unit
+from repro.planning.plan import REDUCED, Plan, PlanError
 from repro.planning.programs import DEFAULT_PROGRAMS, in_programs
 from repro.planning.trainer_config import SEED
+from repro.planning.unit import Unit
 from repro.runs.failures import Failure
 from repro.utils.i18n import N_
 
@@ -106,7 +107,7 @@ def _unit(
         "label_smoothing": 0.0,
         "data": dataset.data,
     }
-    return Unit(name, spec.name, config, RULE, training.global_batch)
+    return Unit(name, spec.name, config, RULE, training.global_batch, report=spec.programs[-1].report)
 
 
 def _goal(training: ConvergenceTraining, dataset: Dataset) -> dict:

@@ -5,16 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from repro.planning.programs import published_name
+from repro.planning.unit import TF32, Unit
 from repro.published.cases import Case, Layout, load_catalogue
-
-if TYPE_CHECKING:
-    from repro.planning.plan import Unit
-
-TF32 = "tf32"
-"""The precision of a training in fp32 whose libraries may compute products and convolutions in TF32; none was published."""
 
 
 def shrink(layout: Layout, processes: int) -> Layout:
@@ -58,16 +51,6 @@ def trained_in(case: Case) -> str:
     return "fp32" if case.precision == TF32 else case.precision
 
 
-def least_rows(case: Case) -> int:
-    """The minimum number of printed rows that a case's rule needs.
-
-    Rules over the last rows must not include the first row, whose time includes the start of training.
-    """
-    rule = case.rule
-    rows = {"stamps": rule.last_row or 0, "last_rows": (rule.rows or 0) + 1, "mean_rows": (rule.skip_first or 0) + 1}
-    return rows[rule.kind]
-
-
 def same_window(case: Case, iterations: int) -> bool:
     """Whether a case's rule covers the same iterations in a run of `iterations` as in one of the published length.
 
@@ -76,7 +59,7 @@ def same_window(case: Case, iterations: int) -> bool:
     """
     if iterations == case.iterations:
         return True
-    return case.rule.kind == "stamps" and iterations >= least_rows(case) * case.log_interval
+    return case.rule.same_rows and iterations >= case.rule.least_rows * case.log_interval
 
 
 def with_iterations(case: Case, iterations: int) -> Case:
@@ -85,13 +68,8 @@ def with_iterations(case: Case, iterations: int) -> Case:
     If there are too few iterations for the rule's rows, rows are printed more often.
     """
     name = case.name if same_window(case, iterations) else f"{case.name}.iter{iterations}"
-    interval = min(case.log_interval, iterations // least_rows(case))
+    interval = min(case.log_interval, iterations // case.rule.least_rows)
     return replace(case, name=name, iterations=iterations, log_interval=interval)
-
-
-def origin(case: Case) -> str:
-    """The name of the published case that `in_precision` and `with_iterations` derived this one from."""
-    return case.name.removesuffix(f".iter{case.iterations}").removesuffix(f".{case.precision}")
 
 
 def shrunk_cases(cases: Iterable[Case], gpus: int, sizes: Iterable[int]) -> list[tuple[Case, Case]]:
@@ -110,8 +88,7 @@ def shrunk_cases(cases: Iterable[Case], gpus: int, sizes: Iterable[int]) -> list
 
 def published_case(unit: Unit) -> Case | None:
     """The published case that a unit represents, or the first that it was derived from; None for a baseline."""
-    known = {case.name: case for case in load_catalogue().cases}
-    return known.get(unit.derived_from[0] if unit.derived_from else published_name(unit.name))
+    return next((case for case in load_catalogue().cases if case.name == unit.case), None)
 
 
 def case_of(unit: Unit) -> Case | None:

@@ -8,16 +8,18 @@ from fnmatch import fnmatchcase
 from repro.models.programs import PUBLISHED
 from repro.models.registry import specs
 from repro.models.spec import ModelSpec
-from repro.planning.plan import REDUCED, Plan, PlanError, Unit
+from repro.planning.plan import REDUCED, Plan, PlanError
 from repro.planning.programs import DEFAULT_PROGRAMS, in_programs
 from repro.planning.trainer_config import SEED
-from repro.published.cases import Layout, Rule
+from repro.planning.unit import Unit
+from repro.published.cases import Layout
+from repro.published.rules import MeanRows
 from repro.utils.i18n import N_
 
 KIND = "curves"
 CPU_PROCESSES = 4
 REFERENCE, LAYOUT, CONTROL, ERROR = "reference", "layout", "control", "error"
-RULE = asdict(Rule("mean_rows", skip_first=1))
+RULE = asdict(MeanRows(skip_first=1))
 ITERATIONS = {"cuda": 200, "cpu": 40}
 LOSS_SCALE = 256.0
 """The first one under AMP, so low that no gradient overflows.
@@ -224,7 +226,14 @@ class _Maker:
         config = self._config(full, precision, layout, accumulation) | changes
         batch = self._training.global_batch
         return Unit(
-            full, self._spec.name, config, RULE, batch, reference=reference.name if reference else None, role=role
+            full,
+            self._spec.name,
+            config,
+            RULE,
+            batch,
+            reference=reference.name if reference else None,
+            report=self._spec.programs[-1].report,
+            role=role,
         )
 
     def _config(self, name: str, precision: str, layout: Layout, accumulation: int) -> dict:

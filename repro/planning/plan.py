@@ -1,12 +1,10 @@
 """Plans a run: published cases in their shapes on GPUs, or in tiny shapes with the same layouts on any machine."""
 
 import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from repro.models.programs import PUBLISHED as PUBLISHED_PROGRAM
-from repro.planning.derived import TF32, in_precision, least_rows, origin, shrink, shrunk_cases, with_iterations
+from repro.planning.derived import in_precision, shrink, shrunk_cases, with_iterations
 from repro.planning.programs import DEFAULT_PROGRAMS, in_programs
 from repro.planning.trainer_config import (
     SMOKE_GLOBAL_BATCH,
@@ -16,6 +14,7 @@ from repro.planning.trainer_config import (
     smoke_config,
     smoke_name,
 )
+from repro.planning.unit import TF32, Unit
 from repro.published.cases import Case
 from repro.utils.errors import ReproError
 from repro.utils.i18n import N_
@@ -32,8 +31,6 @@ MOST_REPEATS = 12
 CONFIDENCE = 0.95
 PUBLISHED_REPEATS = 7
 """Largest number of runs behind a published median; their own interval uses part of the allowed error."""
-MEASURED_BY = ("kind", "skip_first", "first_row", "last_row", "rows")
-"""What of a measuring rule makes a throughput another."""
 PARITY_ITERATIONS = 5
 PARITY_TOLERANCE = 1e-4
 BASELINE_PARITY_TOLERANCE = (
@@ -43,93 +40,6 @@ BASELINE_PARITY_TOLERANCE = (
 
 class PlanError(ReproError):
     """Nothing can be run as asked; the message says why and what to do."""
-
-
-@dataclass(frozen=True)
-class Unit:
-    """One configuration to run as often as its plan repeats.
-
-    Parameters
-    ----------
-    config : the trainer's configuration, without its output folder.
-    rule : the measuring rule, the fields of `repro.published.cases.Rule`.
-    global_batch : samples per iteration of all ranks together.
-    stands_for : the published cases that it represents: one at the published scale; at the smoke scale all that shrink
-        to this configuration, none if it is only a reference for parity.
-    reference : the unit whose losses it must print.
-    derived_from : at the published scale, the published cases whose layout, precision or measured iterations were
-        changed to this unit's.
-    framework : what trains, "oneflow" or "pytorch".
-    program : which training program it runs, of `repro.models.programs.KINDS`; a baseline follows that of its unit.
-    baseline_of : for a baseline, the unit whose configuration and rule it shares.
-    tuned_of : for a unit of the tuned program that runs in turn with the published one, the unit of the latter.
-    role : what it is for in a run that compares loss curves.
-    tf32 : whether the libraries may compute its fp32 products and convolutions in TF32.
-    """
-
-    name: str
-    model: str
-    config: dict
-    rule: dict
-    global_batch: int
-    stands_for: tuple[str, ...] = ()
-    reference: str | None = None
-    derived_from: tuple[str, ...] = ()
-    framework: str = "oneflow"
-    program: str = PUBLISHED_PROGRAM
-    baseline_of: str | None = None
-    tuned_of: str | None = None
-    role: str = ""
-    tf32: bool = False
-
-    @property
-    def precision(self) -> str:
-        """The precision that it trains in: "fp32", "tf32" or "amp"; a baseline has that of its unit."""
-        return TF32 if self.tf32 else self.config["precision"]
-
-    @property
-    def world_size(self) -> int:
-        """Number of ranks."""
-        return math.prod(self.config["layout"].values())
-
-    @property
-    def variant(self) -> str | None:
-        """Which variant of the baseline it is, such as "pytorch-compile"; None for a unit of OneFlow."""
-        return self.name.removeprefix(f"{self.baseline_of}.") if self.baseline_of else None
-
-    @property
-    def follows(self) -> str | None:
-        """The unit that this one is interleaved with and compared to; None if it follows no unit."""
-        return self.baseline_of or self.tuned_of
-
-    @property
-    def label(self) -> str:
-        """Label for tables: "OneFlow", "OneFlow (tuned)", or the variant of the baseline."""
-        return self.variant or ("OneFlow" if self.program == PUBLISHED_PROGRAM else f"OneFlow ({self.program})")
-
-    @property
-    def cost(self) -> int:
-        """A rough relative duration, so that short units can run first."""
-        return self.world_size * (2 if self.config["layout"]["pipeline"] > 1 else 1)
-
-    @classmethod
-    def from_json(cls, content: dict) -> "Unit":
-        """A unit of a run's record; the records of early runs lack `derived_from`."""
-        names = {key: tuple(content.get(key, ())) for key in ("stands_for", "derived_from")}
-        return cls(**{**content, **names})
-
-
-def configuration(unit: Unit) -> list:
-    """A unit's configuration without the name of its case and without the switches that its variant implies.
-
-    A baseline trains the same beside the published and the tuned program, unless it computes as its program does.
-    """
-    left_out, program = {"case", "baseline"}, unit.program
-    if unit.baseline_of and not unit.config.get("baseline", {}).get("unfused"):
-        left_out, program = left_out | {"program"}, ""
-    config = {name: value for name, value in unit.config.items() if name not in left_out}
-    rule = [unit.rule.get(name) for name in MEASURED_BY]
-    return [config, unit.precision, unit.framework, program, unit.variant, rule]
 
 
 @dataclass(frozen=True)
@@ -180,7 +90,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, content: dict) -> "Plan":
-        """The plan of a run's record, in the terms of `repro.runs.record.in_terms_of_today`."""
+        """The plan of a run's record, in the terms of `repro.runs.translation`."""
         return cls(
             **{
                 **content,
@@ -296,17 +206,12 @@ def verdict_looks() -> Looks:
 
 def of_length(cases: Sequence[Case], iterations: int) -> list[Case]:
     """Each case with this number of iterations; PlanError if a rule reads more rows than that."""
-    longest = max(cases, key=least_rows)
-    if iterations < least_rows(longest):
-        rows = {
-            "stamps": "the stamp of row {last_row}",
-            "last_rows": "{rows} rows behind the first",
-            "mean_rows": "a row after the first {skip_first}",
-        }[longest.rule.kind]
+    longest = max(cases, key=lambda case: case.rule.least_rows)
+    rule = longest.rule
+    if iterations < rule.least_rows:
         raise PlanError(
-            f"ITERATIONS={iterations}: these cases need at least {least_rows(longest)}; the rule of "
-            f"{longest.name} reads {rows.format(**longest.rule.parameters)}, and a row is one iteration or "
-            "more"
+            f"ITERATIONS={iterations}: these cases need at least {rule.least_rows}; the rule of {longest.name} reads "
+            f"{rule.reads.format(**rule.parameters)}, and a row is one iteration or more"
         )
     return [with_iterations(case, iterations) for case in cases]
 
@@ -316,10 +221,10 @@ def _shrunk_units(pairs: list[tuple[Case, Case]], published: list[Unit]) -> list
     units: dict[str, Unit] = {}
     known = {_key(unit) for unit in published}
     for case, shrunk in pairs:
-        unit = replace(_published_unit(shrunk), stands_for=(), derived_from=(origin(case),))
+        unit = replace(_published_unit(shrunk), stands_for=(), derived_from=(case.origin,))
         key = _key(unit)
         if key in units:
-            units[key] = replace(units[key], derived_from=(*units[key].derived_from, origin(case)))
+            units[key] = replace(units[key], derived_from=(*units[key].derived_from, case.origin))
         elif key not in known:
             units[key] = unit
     return list(units.values())
@@ -355,6 +260,8 @@ def _baselines(unit: Unit, names: tuple[str, ...]) -> list[Unit]:
             stands_for=(),
             derived_from=(),
             reference=unit.name if config["device"] == "cpu" else None,
+            case="",
+            variant=name,
             framework="pytorch",
             baseline_of=unit.name,
         )
@@ -372,9 +279,9 @@ def _too_large(case: Case, gpus: int) -> dict:
 
 
 def _published_unit(case: Case) -> Unit:
-    """The unit of a case; it covers the case unless it was derived from the published one of its `origin`."""
-    config, published = {"case": case.name, **config_of(case, "cuda")}, origin(case)
-    stands_for, derived_from = ((published,), ()) if published == case.name else ((), (published,))
+    """The unit of a case; it covers the case unless it was derived from the published one."""
+    config = {"case": case.name, **config_of(case, "cuda")}
+    stands_for, derived_from = ((), (case.origin,)) if case.derived else ((case.origin,), ())
     return Unit(
         case.name,
         case.model,
@@ -383,6 +290,8 @@ def _published_unit(case: Case) -> Unit:
         case.global_batch,
         stands_for,
         derived_from=derived_from,
+        report=case.report,
+        case=case.origin,
         tf32=case.precision == TF32,
     )
 
@@ -402,4 +311,4 @@ def _smoke_units(cases: Sequence[Case], processes: int) -> tuple[Unit, ...]:
 
 
 def _smoke_unit(name: str, case: Case, config: dict) -> Unit:
-    return Unit(name, case.model, {"case": name, **config}, asdict(case.rule), SMOKE_GLOBAL_BATCH)
+    return Unit(name, case.model, {"case": name, **config}, asdict(case.rule), SMOKE_GLOBAL_BATCH, report=case.report)

@@ -2,14 +2,15 @@
 
 from dataclasses import asdict, replace
 
-from repro.planning.plan import Plan, Unit
-from repro.published.cases import Rule
+from repro.planning.plan import Plan
+from repro.planning.unit import Unit
+from repro.published.rules import MeanRows
 
 KIND = "profile"
 ITERATIONS, INTERVAL = 40, 10
 """Iterations of each attempt, and iterations per printed row: a profile is made of the last interval."""
 FOR_GPUS = "make profile traces what a GPU does"
-RULE = asdict(Rule("mean_rows", skip_first=1))
+RULE = asdict(MeanRows(skip_first=1))
 
 
 def as_profile(plan: Plan) -> Plan:

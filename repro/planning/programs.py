@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from repro.models.programs import KINDS, PUBLISHED, TUNED
-
-if TYPE_CHECKING:
-    from repro.planning.plan import Unit
+from repro.planning.unit import Unit
 
 Programs = tuple[Literal["published", "tuned"], ...]
 """Members of `repro.models.programs.KINDS`, as the type of an option."""
@@ -19,11 +17,6 @@ DEFAULT_PROGRAMS: Programs = ("published",)
 def tuned_name(name: str) -> str:
     """The name of the unit that runs the tuned program as the unit of this name runs the published one."""
     return f"{name}.{TUNED}"
-
-
-def published_name(name: str) -> str:
-    """The name without what `tuned_name` adds."""
-    return name.removesuffix(f".{TUNED}")
 
 
 def tuned(unit: Unit) -> Unit:

@@ -136,7 +136,7 @@ def attempts(cluster: Cluster, program: Path, name: str, limits: Limits) -> Iter
     from repro.launch.nodes.code_upload import Code
     from repro.launch.ssh.attempt import ssh_attempts
     from repro.launch.ssh.nodes import NodePool
-    from repro.planning.plan import Unit
+    from repro.planning.unit import Unit
 
     code = Code.of(cluster, program)
     with NodePool(cluster, code, "make preflight") as pool:

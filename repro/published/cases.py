@@ -13,12 +13,16 @@ from typing import Any, TypeVar
 
 from repro.models import extensions, registry
 from repro.published.figures import Figure, Published
-from repro.published.schema import ENTRIES, RULES, check_file, merged, taken_twice, unknown, unknown_cases
+from repro.published.ports import has_port
+from repro.published.rules import Rule, rule_of
+from repro.published.schema import ENTRIES, check_file, merged, taken_twice, unknown, unknown_cases
 from repro.published.validators import whole
 from repro.utils.errors import ReproError
 from repro.utils.paths import DATA
 
 CASES = DATA / "cases"
+FUSED = "fused_scale_tril_softmax_dropout"
+"""The setting of a report whose program fused the operators of attention."""
 T = TypeVar("T")
 
 
@@ -52,35 +56,15 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Rule:
-    """How a report reads one throughput off a log, by the number of the printed row, counted from 1.
-
-    "mean_rows" is the mean of all rows after the first `skip_first`; "stamps" the samples between the stamps of
-    `first_row` and `last_row` over the time between them; "last_rows" the mean of the last `rows`, latency too.
-    The published figure is the median of `repeats` runs. `stated` is false where the report does not say all this.
-    """
-
-    kind: str
-    skip_first: int | None = None
-    first_row: int | None = None
-    last_row: int | None = None
-    rows: int | None = None
-    repeats: int = 1
-    stated: bool = True
-    source: str = ""
-
-    @property
-    def parameters(self) -> dict[str, int]:
-        """The parameters its kind has."""
-        return {name: getattr(self, name) for name in RULES[self.kind]}
-
-
-@dataclass(frozen=True)
 class Case:
     """One published measurement; `micro_batch` is samples a data-parallel rank and micro-step.
 
     `shape` and `training` have the keys of the trainer's configuration, less those that its optimizer and schedule
-    do not use. `optimizer_sharding` is 0 for none, else the ZeRO stage.
+    do not use. `optimizer_sharding` is 0 for none, else the ZeRO stage. `log_generation` is the format of the report's
+    logs, empty for one that is not read here. `family` is what reports of one training on several dates have in common,
+    `label` what tells a case from others of its report, if the batch size does not. `ported` says whether the program
+    that was measured can be run here, `fused` whether it fused bias, dropout, mask and softmax into single kernels.
+    `origin` is the published case that this one is, or was derived from under a name of its own.
     """
 
     name: str
@@ -103,6 +87,16 @@ class Case:
     training: dict = field(hash=False)
     published: Published
     source: str
+    family: str = ""
+    label: str = ""
+    ported: bool = True
+    fused: bool = False
+    origin: str = ""
+
+    @property
+    def derived(self) -> bool:
+        """Whether it differs from the published case of its origin."""
+        return self.name != self.origin
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,9 +118,9 @@ class Report:
     title_printed: str
     title: dict[str, str]
     precision: str
-    log_generation: str
     cluster: str
-    oneflow: str
+    framework: str
+    version: str
     trainer: dict[str, str]
     source: str
     settings_source: tuple[str, ...]
@@ -134,6 +128,8 @@ class Report:
     claims: dict
     settings: dict
     rule: Rule
+    family: str
+    log_generation: str = ""
     source_commit: str = ""
     repeats_source: str = ""
     unstated: tuple[dict, ...] = ()
@@ -141,6 +137,11 @@ class Report:
     also_printed: tuple[dict, ...] = ()
     heading: tuple[dict, ...] = ()
     quoted: tuple[dict, ...] = ()
+
+    @property
+    def ported(self) -> bool:
+        """Whether the program that produced its figures can be run here."""
+        return has_port(self.model, self.id)
 
     @property
     def url(self) -> str | None:
@@ -269,18 +270,26 @@ def _report(file: str, data: dict) -> Report:
     report = data["report"] | {name: tuple(data.get(name, ())) for name in ENTRIES}
     report["settings_source"] = tuple(report["settings_source"])
     report["settings"] = _plain(report["settings"])
-    return Report(file=file, rule=Rule(**data["rule"]), **report)
+    report.setdefault("family", report["id"])
+    return Report(file=file, rule=rule_of(data["rule"]), **report)
 
 
 def _cases(data: dict) -> Iterator[Case]:
-    rule = Rule(**data["rule"])
-    common = {key: data["report"][key] for key in ("model", "precision", "log_generation")}
+    rule = rule_of(data["rule"])
+    report = data["report"]
+    common = {
+        **{key: report[key] for key in ("model", "precision")},
+        "log_generation": report.get("log_generation", ""),
+        "family": report.get("family", report["id"]),
+        "ported": has_port(report["model"], report["id"]),
+        "fused": bool(report["settings"].get(FUSED)),
+    }
     for case in data["case"]:
         full = merged(case, data["defaults"])
         full["published"] = _published(full["published"], full.pop("printed", {}))
         full["layout"] = Layout(*full["layout"])
         full["training"] = _plain(full["training"])
-        yield Case(report=data["report"]["id"], rule=rule, **common, **full)
+        yield Case(report=report["id"], rule=rule, origin=full["name"], **common, **full)
 
 
 def _published(figures: dict, printed: dict) -> Published:

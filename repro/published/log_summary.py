@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from repro.published.cases import Rule
+from repro.published.cases import load_catalogue
 from repro.published.logs import Log, parse
-from repro.published.rules import RuleError, first_epoch, latency_ms, throughput
+from repro.published.rules import MeanRows, Rule, RuleError
 
 
 def summary(path: str | Path) -> dict:
     """Contents of one log for JSON: the output of `make parse`.
 
-    Figures follow the published rule of the log's generation. If it cannot be applied, the closest rule that can is
+    Figures follow the rule of the first report that printed such logs. If it cannot be applied, the closest rule that can is
     used and named in ``rule``, and ``warnings`` says why; without any, throughput is None.
     """
     log = parse(path)
@@ -20,13 +20,13 @@ def summary(path: str | Path) -> dict:
     figures: dict[str, float | None] = {"throughput": None, "latency_ms": None}
     for candidate in _published_rules(log):
         try:
-            figures["throughput"] = round(throughput(log, candidate, log.global_batch), 6)
+            figures["throughput"] = round(candidate.throughput(log, log.global_batch), 6)
         except RuleError as error:
             warnings.append(error.reason)
             continue
         rule = {"kind": candidate.kind, **candidate.parameters}
         try:
-            figures["latency_ms"] = round(latency_ms(log, candidate, log.global_batch), 6)
+            figures["latency_ms"] = round(candidate.latency_ms(log, log.global_batch), 6)
         except RuleError as error:
             warnings.append(error.reason)
         break
@@ -44,13 +44,9 @@ def summary(path: str | Path) -> dict:
 
 
 def _published_rules(log: Log) -> Iterator[Rule]:
-    """Yield the published rule of the log's generation, then those that may replace it."""
-    if log.generation in "BC":
-        yield Rule("stamps", first_row=1, last_row=6)
-        rows = first_epoch(log)
-        steps = [row.step for row in rows if row.step is not None]
-        if steps and rows[0].stamp:
-            yield Rule("stamps", first_row=1, last_row=steps[-1] // max(1, steps[0]))
-    if log.generation == "E":
-        yield Rule("last_rows", rows=5)
-    yield Rule("mean_rows", skip_first=1)
+    """Yield the rules of the reports that printed such logs, each with those that may replace it, then the simplest."""
+    for report in load_catalogue().reports:
+        if report.log_generation == log.generation:
+            yield report.rule
+            yield from report.rule.nearest(log)
+    yield MeanRows(skip_first=1)

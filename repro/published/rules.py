@@ -1,14 +1,29 @@
-"""The measuring rules of the published reports: how one throughput and one latency are read from a training log.
+"""The measuring rules: how a report reads one throughput and one latency off a training log, a class for each rule.
 
-Each report printed what its own scripts computed, so the rule belongs to the report (`repro.published.cases.Rule`;
-`Rule.source` names the script or the log that each was read from). It is applied here to published logs and to those
-of new runs alike.
+Each report printed what its own scripts computed, so a rule belongs to a report; its `source` names the script or the
+log that it was read from. Rules are applied to published logs and to those of new runs alike. Case files are checked,
+runs planned and pages written by what a class says of its rule; one from outside the project is a class in
+`published/rules.py` of a folder in REPRO_MODELS (`repro.models.extensions`).
 """
 
-import math
+from __future__ import annotations
 
-from repro.published.cases import Rule
+import importlib.util
+import math
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from repro.models.extensions import folders_of
 from repro.published.logs import Log, LogError, Row
+from repro.published.validators import Check, whole
+from repro.utils.i18n import N_
+
+T = TypeVar("T")
 
 
 class RuleError(LogError):
@@ -18,57 +33,216 @@ class RuleError(LogError):
         super().__init__(f"the rule '{rule.kind}' cannot be applied: {reason}", log.path)
 
 
-def throughput(log: Log, rule: Rule, global_batch: int | None = None) -> float:
-    """Throughput of a log by a published rule, in samples/s.
+@dataclass(frozen=True, kw_only=True)
+class Rule(ABC):
+    """How a report reads one throughput off a log, by the number of the printed row, counted from 1.
 
-    Parameters
-    ----------
-    rule
-        "mean_rows": mean of the printed throughput of all rows after the first `skip_first`. "last_rows": the same of
-        the last `rows`. "stamps": global batch x iterations / seconds between the Unix stamps of rows number
-        `first_row` and `last_row`; row n is the one printed at iteration n x print interval, so a log that holds only
-        these two rows is enough.
-    global_batch
-        Samples per iteration; only "stamps" needs it.
+    The published figure is the median of `repeats` runs. `stated` is false where the report does not say all this.
 
-    Raises
-    ------
-    RuleError
-        There are too few rows, a row or its stamp is missing, or the result is not a positive number.
+    A rule's class has, besides its parameters as fields:
+
+    kind : its name in case files.
+    keys : the check of each parameter.
+    words : what it computes, marked for translation, with the parameters' names in braces.
+    reads : the rows that it needs, the same way; in messages, which are not translated.
+    same_rows : whether it reads the same rows of a run however long that is.
     """
-    if rule.kind == "stamps":
-        iterations, seconds = _between_stamps(log, rule)
+
+    kind: str = field(default="", init=False)
+    repeats: int = 1
+    stated: bool = True
+    source: str = ""
+
+    keys: ClassVar[Mapping[str, Check]]
+    words: ClassVar[str]
+    reads: ClassVar[str]
+    same_rows: ClassVar[bool] = False
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """The parameters that its kind has."""
+        return {name: getattr(self, name) for name in self.keys}
+
+    @property
+    @abstractmethod
+    def least_rows(self) -> int:
+        """The minimum number of rows that a training must print. A first row that is measured would include its start."""
+
+    @abstractmethod
+    def throughput(self, log: Log, global_batch: int | None = None) -> float:
+        """Throughput of a log in samples/s; `global_batch` is in samples per iteration, and not every rule needs it.
+
+        Raises
+        ------
+        RuleError
+            There are too few rows, a row or its stamp is missing, or the result is not a positive number.
+        """
+
+    def latency_ms(self, log: Log, global_batch: int | None = None) -> float:
+        """Latency of a log in ms per iteration, global batch / throughput; arguments and errors as for `throughput`."""
         if not global_batch:
-            raise RuleError(log, rule, "it needs the global batch size, which the log does not state")
-        result = global_batch * iterations / seconds
-    elif rule.kind == "mean_rows":
-        skip = rule.parameters["skip_first"]
-        _require_rows(log, rule, skip + 1)
-        skipped = math.fsum(row.samples_per_s for row in log.rows[:skip])
-        result = (log.samples_per_s_sum - skipped) / (log.row_count - skip)
-    else:
-        rows = _last_rows(log, rule)
-        result = math.fsum(row.samples_per_s for row in rows) / len(rows)
-    return _positive(log, rule, result, "throughput")
+            raise RuleError(log, self, "the rows print no latency, and the log does not state the global batch size")
+        return 1000 * global_batch / self.throughput(log, global_batch)
+
+    def averaged(self, rows: Sequence[T]) -> Sequence[T]:
+        """Of all rows of a log those whose printed throughput it averages; none if it does something else."""
+        return ()
+
+    def nearest(self, log: Log) -> Iterator[Rule]:
+        """Rules of its kind that can be applied to a log with other rows than the published ones, the closest first."""
+        yield from ()
+
+    @classmethod
+    def fault(cls, values: Mapping[str, Any]) -> tuple[str, str] | None:
+        """The parameter of a case file that does not fit the others, and why; each by itself has passed its check."""
+        return None
 
 
-def latency_ms(log: Log, rule: Rule, global_batch: int | None = None) -> float:
-    """Latency of a log by a published rule, in ms per iteration; parameters and errors as for `throughput`.
+@dataclass(frozen=True, kw_only=True)
+class MeanRows(Rule):
+    """The mean of the printed throughput of all rows after the first `skip_first`."""
 
-    "stamps" is the time between its stamps per iteration, "last_rows" the mean of the printed latencies. Otherwise it
-    is global batch / throughput.
+    kind: str = field(default="mean_rows", init=False)
+    skip_first: int
+
+    keys: ClassVar[Mapping[str, Check]] = {"skip_first": whole(0)}
+    words = N_("mean of the printed throughput over all rows except the first {skip_first}")
+    reads = "a row after the first {skip_first}"
+
+    @property
+    def least_rows(self) -> int:
+        return self.skip_first + 1
+
+    def throughput(self, log: Log, global_batch: int | None = None) -> float:
+        require_rows(log, self, self.skip_first + 1)
+        skipped = math.fsum(row.samples_per_s for row in log.rows[: self.skip_first])
+        return positive(log, self, (log.samples_per_s_sum - skipped) / (log.row_count - self.skip_first), "throughput")
+
+    def averaged(self, rows: Sequence[T]) -> Sequence[T]:
+        return rows[self.skip_first :]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stamps(Rule):
+    """Global batch x iterations / seconds between the Unix stamps of rows number `first_row` and `last_row`.
+
+    Row n is the one printed at iteration n x print interval, so a log that holds only these two rows is enough.
     """
-    if rule.kind == "stamps":
-        iterations, seconds = _between_stamps(log, rule)
+
+    kind: str = field(default="stamps", init=False)
+    first_row: int
+    last_row: int
+
+    keys: ClassVar[Mapping[str, Check]] = {"first_row": whole(1), "last_row": whole(2)}
+    words = N_(
+        "samples between the time stamps of printed rows {first_row} and {last_row}, divided by the time between them"
+    )
+    reads = "the stamp of row {last_row}"
+    same_rows = True
+
+    @property
+    def least_rows(self) -> int:
+        return self.last_row
+
+    def throughput(self, log: Log, global_batch: int | None = None) -> float:
+        iterations, seconds = self._between_stamps(log)
+        if not global_batch:
+            raise RuleError(log, self, "it needs the global batch size, which the log does not state")
+        return positive(log, self, global_batch * iterations / seconds, "throughput")
+
+    def latency_ms(self, log: Log, global_batch: int | None = None) -> float:
+        """The time between its stamps per iteration."""
+        iterations, seconds = self._between_stamps(log)
         return 1000 * seconds / iterations
-    if rule.kind == "last_rows":
-        rows = _last_rows(log, rule)
+
+    def nearest(self, log: Log) -> Iterator[Rule]:
+        rows = first_epoch(log)
+        steps = [row.step for row in rows if row.step is not None]
+        if steps and rows[0].stamp:
+            yield Stamps(first_row=1, last_row=steps[-1] // max(1, steps[0]))
+
+    @classmethod
+    def fault(cls, values: Mapping[str, Any]) -> tuple[str, str] | None:
+        first, last = values["first_row"], values["last_row"]
+        return ("last_row", f"is {last}; must be above first_row, {first}") if last <= first else None
+
+    def _between_stamps(self, log: Log) -> tuple[int, float]:
+        """Iterations and seconds between its two rows."""
+        interval = print_interval(log, self)
+        stamps = {row.step: row.stamp for row in first_epoch(log) if row.step is not None}
+        numbers = self.first_row, self.last_row
+        first, last = (number * interval for number in numbers)
+        times = []
+        for number, step in zip(numbers, (first, last), strict=True):
+            if step not in stamps:
+                present = f"the rows of the first epoch go from step {min(stamps)} to {max(stamps)}"
+                raise RuleError(log, self, f"row {number} (step {step}) is missing: {present}")
+            if (stamp := stamps[step]) is None:
+                raise RuleError(log, self, f"the row at step {step} has no Unix stamp")
+            times.append(stamp)
+        seconds = times[1] - times[0]
+        if last <= first or seconds <= 0:
+            raise RuleError(log, self, f"between steps {first} and {last} lie {seconds} s")
+        return last - first, seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastRows(Rule):
+    """The mean of the printed throughput of the last `rows`, and of their latency if it is printed."""
+
+    kind: str = field(default="last_rows", init=False)
+    rows: int
+
+    keys: ClassVar[Mapping[str, Check]] = {"rows": whole(1)}
+    words = N_("mean of the last {rows} printed rows, for both throughput and latency")
+    reads = "{rows} rows behind the first"
+
+    @property
+    def least_rows(self) -> int:
+        return self.rows + 1
+
+    def throughput(self, log: Log, global_batch: int | None = None) -> float:
+        rows = self._last(log)
+        return positive(log, self, math.fsum(row.samples_per_s for row in rows) / len(rows), "throughput")
+
+    def latency_ms(self, log: Log, global_batch: int | None = None) -> float:
+        """The mean of the printed latencies, otherwise global batch / throughput."""
+        rows = self._last(log)
         printed = [row.latency_s for row in rows if row.latency_s is not None]
         if len(printed) == len(rows):
-            return _positive(log, rule, 1000 * math.fsum(printed) / len(rows), "latency")
-    if not global_batch:
-        raise RuleError(log, rule, "the rows print no latency, and the log does not state the global batch size")
-    return 1000 * global_batch / throughput(log, rule, global_batch)
+            return positive(log, self, 1000 * math.fsum(printed) / len(rows), "latency")
+        return super().latency_ms(log, global_batch)
+
+    def averaged(self, rows: Sequence[T]) -> Sequence[T]:
+        return rows[-self.rows :]
+
+    def _last(self, log: Log) -> tuple[Row, ...]:
+        require_rows(log, self, self.rows)
+        return log.rows[-self.rows :]
+
+
+@cache
+def kinds() -> Mapping[str, type[Rule]]:
+    """The classes of all rules by their names in case files, those from outside the project included."""
+    for number, folder in enumerate(folders_of("published")):
+        if (file := Path(folder) / "rules.py").is_file():
+            _load(f"{__name__}_{number}", file)
+    return {each.kind: each for each in Rule.__subclasses__()}
+
+
+def rule_of(values: Mapping[str, Any]) -> Rule:
+    """The rule that a case file or a run's record describes; a record may have parameters of other kinds, all None."""
+    kind = kinds()[values["kind"]]
+    names = (*kind.keys, "repeats", "stated", "source")
+    return kind(**{name: values[name] for name in names if values.get(name) is not None})
+
+
+def _load(name: str, file: Path) -> None:
+    """Import a file as a module of this name."""
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec and spec.loader, "a file that ends in .py has a loader"
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
 
 
 def first_epoch(log: Log) -> list[Row]:
@@ -98,38 +272,14 @@ def print_interval(log: Log, rule: Rule) -> int:
     return interval
 
 
-def _between_stamps(log: Log, rule: Rule) -> tuple[int, float]:
-    """Iterations and seconds between the two rows that "stamps" reads."""
-    interval = print_interval(log, rule)
-    stamps = {row.step: row.stamp for row in first_epoch(log) if row.step is not None}
-    numbers = rule.parameters["first_row"], rule.parameters["last_row"]
-    first, last = (number * interval for number in numbers)
-    times = []
-    for number, step in zip(numbers, (first, last), strict=True):
-        if step not in stamps:
-            present = f"the rows of the first epoch go from step {min(stamps)} to {max(stamps)}"
-            raise RuleError(log, rule, f"row {number} (step {step}) is missing: {present}")
-        if (stamp := stamps[step]) is None:
-            raise RuleError(log, rule, f"the row at step {step} has no Unix stamp")
-        times.append(stamp)
-    seconds = times[1] - times[0]
-    if last <= first or seconds <= 0:
-        raise RuleError(log, rule, f"between steps {first} and {last} lie {seconds} s")
-    return last - first, seconds
-
-
-def _last_rows(log: Log, rule: Rule) -> tuple[Row, ...]:
-    rows = rule.parameters["rows"]
-    _require_rows(log, rule, rows)
-    return log.rows[-rows:]
-
-
-def _require_rows(log: Log, rule: Rule, rows: int) -> None:
+def require_rows(log: Log, rule: Rule, rows: int) -> None:
+    """RuleError if a log has fewer rows."""
     if log.row_count < rows:
         raise RuleError(log, rule, f"it needs {rows} rows, the log holds {log.row_count}")
 
 
-def _positive(log: Log, rule: Rule, value: float, name: str) -> float:
+def positive(log: Log, rule: Rule, value: float, name: str) -> float:
+    """A figure of this name; RuleError unless it is a positive number."""
     if not (math.isfinite(value) and value > 0):
         raise RuleError(log, rule, f"the {name} it gives is {value}: not a positive number")
     return value

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 
 from repro.models import registry
 from repro.models.spec import ModelSpec
+from repro.published.log_formats import LETTERS
+from repro.published.rules import Rule, kinds, rule_of
 from repro.published.validators import Check, Findings, cell, listed, number, one_of, table, text, whole
 
 LISTED = 20  # names a message lists at most
-RULES = {"mean_rows": ("skip_first",), "stamps": ("first_row", "last_row"), "last_rows": ("rows",)}
 OPTIMIZERS = {"adamw": ("betas", "eps"), "sgd": ("momentum",)}
 SCHEDULES = {
     "constant": (),
@@ -31,9 +32,9 @@ REPORT = {
     "title_printed": text(),
     "title": table,
     "precision": one_of("fp32", "amp"),
-    "log_generation": one_of("A", "B", "C", "D", "E"),
     "cluster": NAME,
-    "oneflow": text(),
+    "framework": text(),
+    "version": text(),
     "trainer": table,
     "source": text(),
     "settings_source": listed(text()),
@@ -42,6 +43,8 @@ REPORT = {
     "settings": table,
 }
 REPORT_OPTIONAL = {
+    "family": NAME,
+    "log_generation": one_of(*LETTERS),
     "repeats_source": text(),
     "source_commit": text(r"[0-9a-f]{40}", "a commit in full, 40 hexadecimal digits"),
 }
@@ -58,8 +61,12 @@ ENTRIES = {
     "quoted": (dict.fromkeys(("place", "text"), text()), {}),
 }
 FILE_OPTIONAL = dict.fromkeys(ENTRIES, listed(table))
-RULE = {"kind": one_of(*RULES), "repeats": whole(1), "stated": FLAG, "source": text()}
-RULE_KEYS = {"skip_first": whole(0), "first_row": whole(1), "last_row": whole(2), "rows": whole(1)}
+RULE = {
+    "kind": lambda value: one_of(*kinds())(value),
+    "repeats": whole(1),
+    "stated": FLAG,
+    "source": text(),
+}
 CASE = {
     "name": NAME,
     "source": text(),
@@ -70,7 +77,7 @@ CASE = {
     "optimizer_sharding": one_of(0, 1, 2, 3),
     **dict.fromkeys(("shape", "training", "published"), table),
 }
-CASE_OPTIONAL = {"printed": table}
+CASE_OPTIONAL = {"printed": table, "label": text()}
 PUBLISHED = {"throughput": ABOVE_0}
 PUBLISHED_OPTIONAL = {
     **dict.fromkeys(("latency_ms", "memory_mib", "speedup"), ABOVE_0),
@@ -91,7 +98,7 @@ def check_file(file: str, data: dict) -> list[str]:
         return list(found.lines)
     rule_holds = _check_rule(found, data["rule"])
     _check_report(found, data)
-    model, rule = data["report"].get("model"), data["rule"] if rule_holds else None
+    model, rule = data["report"].get("model"), rule_of(data["rule"]) if rule_holds else None
     for position, case in enumerate(data["case"], 1):
         place = f"case {case.get('name', f'number {position}')}"
         _check_case(found, place, case, data["defaults"], model)
@@ -122,9 +129,10 @@ def _check_report(found: Findings, data: dict) -> None:
 
 
 def _check_rule(found: Findings, rule: dict) -> bool:
-    holds = found.keys("rule", rule, {**RULE, **_keys_of(RULES, rule.get("kind"), RULE_KEYS)})
-    if holds and rule["kind"] == "stamps" and rule["last_row"] <= rule["first_row"]:
-        found.say("rule", "last_row", f"is {rule['last_row']}; must be above first_row, {rule['first_row']}")
+    kind = kinds().get(str(rule.get("kind")))
+    holds = found.keys("rule", rule, {**RULE, **(kind.keys if kind else {})})
+    if holds and kind and (fault := kind.fault(rule)):
+        found.say("rule", *fault)
     return holds
 
 
@@ -162,7 +170,7 @@ def _below(values: dict, key: str) -> dict:
     return below if isinstance(below, dict) else {}
 
 
-def _contradictions(case: dict, model: object, rule: dict | None) -> Iterator[tuple[str, str]]:
+def _contradictions(case: dict, model: object, rule: Rule | None) -> Iterator[tuple[str, str]]:
     """Faults in combinations of values; only looks at keys that are valid by themselves."""
 
     def hold(*keys: str) -> bool:
@@ -180,12 +188,11 @@ def _contradictions(case: dict, model: object, rule: dict | None) -> Iterator[tu
         yield from _indivisible(case["shape"], *case["layout"][1:])
     if rule and hold("iterations", "log_interval"):
         printed = case["iterations"] // case["log_interval"]
-        needed = rule.get("last_row") or rule.get("rows") or rule["skip_first"] + 1
-        if printed < needed:
-            yield "iterations", f"give {printed} printed rows; the rule {rule['kind']} needs at least {needed}"
+        if printed < rule.least_rows:
+            yield "iterations", f"give {printed} printed rows; the rule {rule.kind} needs at least {rule.least_rows}"
     repeats = _below(case, "published").get("repeats")
-    if rule and repeats and isinstance(repeats, list) and len(repeats) != rule["repeats"]:
-        yield "published.repeats", f"has {len(repeats)} values; must have {rule['repeats']}, as rule.repeats says"
+    if rule and repeats and isinstance(repeats, list) and len(repeats) != rule.repeats:
+        yield "published.repeats", f"has {len(repeats)} values; must have {rule.repeats}, as rule.repeats says"
 
 
 def _wrong_ranks(case: dict, model: object) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,6 @@ the small one that is committed. `repro.runs.files` reads both in place.
 """
 
 import hashlib
-import json
 import shutil
 import zipfile
 from collections.abc import Mapping
@@ -35,31 +34,18 @@ class Archive:
 def archive(run: Run, target: Path | None = None) -> Archive:
     """Pack a run's folder with an RO-Crate into `target`, by default `<run>.zip` next to the folder.
 
-    RecordError, without writing anything, if the folder or the packed files differ from the record.
+    RecordError, without writing anything, if the folder or the packed files differ from the record, or without rocrate.
     """
     found = verify(run.files)
     if not found.holds:
         raise RecordError("\n".join((f"{run.folder} is not as it was recorded; nothing was packed:", *found.lines())))
     target = target or run.folder.parent / f"{run.id}{ARCHIVE}"
     entries = {path: digest for path, digest in read_manifest(run.folder).items() if path != METADATA}
-    crate = _crate(run, entries)
+    sizes = {path: (digest, (run.folder / path).stat().st_size) for path, digest in sorted(entries.items())}
+    crate = metadata(run.description(), run.attempts(), sizes)
     manifest = manifest_text({**entries, METADATA: sha256_of(crate)}).encode()
     content: dict[str, Path | bytes] = {path: run.folder / path for path in entries}
     return write_archive(target, {**content, METADATA: crate, MANIFEST: manifest})
-
-
-def _crate(run: Run, entries: dict[str, str]) -> bytes:
-    """The metadata of the crate as JSON-LD, which rocrate can read; RecordError without rocrate."""
-    try:
-        from rocrate.rocrate import ROCrate
-    except ImportError:
-        raise RecordError(
-            "packing a run needs rocrate: install the group `export` (`uv sync --group export`)"
-        ) from None
-    sizes = {path: (digest, (run.folder / path).stat().st_size) for path, digest in sorted(entries.items())}
-    crate = metadata(run.description(), run.attempts(), sizes)
-    ROCrate(json.loads(json.dumps(crate)))
-    return (json.dumps(crate, ensure_ascii=False, indent=1) + "\n").encode()
 
 
 def write_archive(target: Path, content: Mapping[str, Path | bytes]) -> Archive:

@@ -21,6 +21,7 @@ from repro.utils.paths import REPORTS, sha256, sha256_of
 
 REPRODUCED = REPORTS / "reproduced"
 NAME = "SHA256SUMS"
+HOST = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 LINE = re.compile(r"([0-9a-f]{64})  (\S+)")
 LOST = re.compile(r"# no commit ([0-9a-f]{40}): \S.*")
 """A comment on runs of a commit that is not in the repository, with the reason."""
@@ -62,6 +63,13 @@ class Withdrawal:
     def __str__(self) -> str:
         units = ", ".join(name if name == other else f"{name} as {other}" for name, other in self.units.items())
         return f"# withdrawn {self.path} ({units}): superseded by {', '.join(self.successors)}"
+
+
+def runs_of(host: str, reproduced: Path = REPRODUCED) -> Path:
+    """The folder of a host's kept runs; RecordError unless the host's name can name one."""
+    if not HOST.fullmatch(host):
+        raise RecordError(f"HOST={host}: a name of small letters, digits and dashes, such as h200")
+    return reproduced / host / "runs"
 
 
 def list_of(archive: Path) -> Path | None:

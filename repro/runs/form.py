@@ -12,6 +12,7 @@ import re
 import string
 from collections.abc import Mapping
 
+from repro.published.rules import kinds
 from repro.published.validators import Check, one_of, text, whole
 from repro.runs.limits import name_fault
 
@@ -131,15 +132,25 @@ FLAG = one_of(True, False)
 SINGLE = optional(lambda value: None if isinstance(value, str | bool) else number(-COUNT, COUNT)(value))
 MESSAGE = table({"message": message, "values": table({}), "hint": optional(line())}, ("message", "values"))
 AXES = dict.fromkeys(("data", "tensor", "pipeline"), bounded(1, RANKS))
-RULE = {
-    "kind": one_of("mean_rows", "stamps", "last_rows"),
-    **dict.fromkeys(("skip_first", "first_row", "last_row", "rows"), optional(bounded(0, ITERATIONS))),
-    "repeats": bounded(1, REPEATS),
-    "stated": FLAG,
-    "source": text(r"(?s).*"),
-}
+RULE = table(
+    {
+        "kind": lambda value: one_of(*kinds())(value),
+        "repeats": bounded(1, REPEATS),
+        "stated": FLAG,
+        "source": text(r"(?s).*"),
+    },
+    ("kind",),
+    other=optional(bounded(0, ITERATIONS)),
+)
 SHAPE = table({"layers": bounded(1, LAYERS)}, other=bounded(0, SIZE))
 COUNTED = ("accumulation_steps", "micro_batch", "log_interval", "iterations")
+
+
+def _rule(value: object) -> str | None:
+    if fault := RULE(value):
+        return fault
+    keys = kinds()[value["kind"]].keys  # type: ignore[index]
+    return next((f"has no {key}" for key in keys if value.get(key) is None), None)  # type: ignore[attr-defined]
 
 
 def _layout(value: object) -> str | None:
@@ -169,10 +180,11 @@ UNIT = table(
         "name": NAME,
         "model": NAME,
         "config": CONFIG,
-        "rule": table(RULE, ("kind",)),
+        "rule": _rule,
         "global_batch": bounded(1, COUNT),
         **dict.fromkeys(("stands_for", "derived_from"), several(NAME, UNITS)),
-        **dict.fromkeys(("reference", "baseline_of", "peer_of", "tuned_of"), optional(NAME)),
+        **dict.fromkeys(("reference", "baseline_of", "peer_of", "tuned_of", "variant"), optional(NAME)),
+        **dict.fromkeys(("report", "case"), lambda value: None if value == "" else NAME(value)),
         **dict.fromkeys(("framework", "program"), NAME),
         "role": text(r"[a-z]*", "a role"),
         "tf32": FLAG,
@@ -200,6 +212,9 @@ ENVIRONMENT = table(
         "git_commit": optional(text(r"[0-9a-f]{0,64}", "a commit")),
         "gpus": several(GPU, RANKS),
         "locks_sha256": mapping(line()),
+        "machine": table(
+            dict.fromkeys(("id", "start"), text(r"[0-9a-f]{16}", "16 hexadecimal digits")), ("id", "start")
+        ),
         **dict.fromkeys(("cluster", "stack", "kit", "jit_cache"), optional(table({}))),
     }
 )
@@ -220,6 +235,7 @@ ATTEMPT = table(
     {
         "unit": NAME,
         "repeat": bounded(1, REPEATS),
+        "attempt": bounded(1, COUNT),
         "folder": folder,
         "status": one_of("ok", "failed", "interrupted"),
         "started": number(0, YEAR_2100),

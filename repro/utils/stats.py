@@ -1,11 +1,11 @@
 """The statistics that compare repeated measurements: medians, spreads, intervals, and refusals where samples are too few."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-ORDER_STATISTICS, STUDENT = "order statistics", "Student's t over runs"
+ORDER_STATISTICS, STUDENT = "order statistics", "Student's t over sessions"
 FEWEST = 2
 """Fewest samples from which an interval is given: one sample has no spread."""
 HALVINGS = 60
@@ -51,7 +51,9 @@ class Interval:
 
 @dataclass(frozen=True)
 class TooFew:
-    """No interval: there are fewer samples than any needs, or all are `equal`. It is false in a condition.
+    """No interval: there are fewer samples than any needs, or all are `equal` where their spread makes the interval.
+
+    It is false in a condition.
 
     `samples` is the number on each side, `needed` how many there must be on each for the confidence that was asked for.
     """
@@ -68,6 +70,16 @@ class TooFew:
         if self.equal:
             return f"all samples are equal ({got}), which says nothing of their spread"
         return f"too few samples: {got}, where {self.needed} are needed"
+
+
+def nan_last(value: float) -> tuple[bool, float]:
+    """Orders numbers with NaN after all others: `max` and `sorted` alone lose it, or keep it, by its place."""
+    return math.isnan(value), value
+
+
+def largest(values: Iterable[float]) -> float:
+    """The largest value, NaN if any is; ValueError without values."""
+    return max(values, key=nan_last)
 
 
 def median(values: Sequence[float]) -> float:
@@ -151,14 +163,15 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
     widest.
 
     From FEWEST samples on. Callers that need the confidence must check the value reached: 50% with 2 samples, 75% with
-    3, 87.5% with 4, 93.75% with 5, and at least 95% from 6 on.
+    3, 87.5% with 4, 93.75% with 5, and at least 95% from 6 on. Equal samples give a point: the coverage holds for any
+    distribution, and rises where values can be equal.
     """
     count = len(values)
     if count < FEWEST:
         return TooFew((count,), samples_needed(confidence))
     trim = largest_trim(count, confidence)
     low, high = order_interval(values, trim)
-    return _with_width(Interval(low, high, order_coverage(count, trim), ORDER_STATISTICS, (count,)))
+    return Interval(low, high, order_coverage(count, trim), ORDER_STATISTICS, (count,))
 
 
 def largest_trim(samples: int, confidence: float) -> int:
@@ -182,7 +195,7 @@ def ratio_interval(
     trims = max(reaching, key=lambda pair: (sum(pair), min(pair)), default=(1, 1))
     over, under = (order_interval(side, trim) for side, trim in zip((numerators, denominators), trims, strict=True))
     low, high = over[0] / _checked(under[1] + rounding), over[1] / _checked(under[0] - rounding)
-    return _with_width(Interval(low, high, ratio_coverage(sizes, trims), ORDER_STATISTICS, sizes))
+    return Interval(low, high, ratio_coverage(sizes, trims), ORDER_STATISTICS, sizes)
 
 
 def ratio_coverage(sizes: tuple[int, int], trims: tuple[int, int]) -> float:
@@ -209,13 +222,6 @@ def _trims(samples: int) -> range:
     return range(1, samples // 2 + 1)
 
 
-def _with_width(found: Interval) -> Interval | TooFew:
-    """The interval, unless equal samples have shrunk it to a point."""
-    if found.low < found.high:
-        return found
-    return TooFew(found.samples, samples_needed(), equal=True)
-
-
 def geometric_mean(values: Sequence[float]) -> float:
     """The mean of positive numbers on a logarithmic scale; ValueError without values, or if one is not positive."""
     if not values:
@@ -226,16 +232,19 @@ def geometric_mean(values: Sequence[float]) -> float:
 def geometric_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | TooFew:
     """Student's t interval of the geometric mean of a population of which these are independent samples.
 
-    With one sample per run it is the random-effects interval of Hartung & Knapp (Statistics in Medicine 20, 2001) with
-    equal weights: how far the runs lie apart holds both what varies within runs and what varies between them. Exact if
-    logarithms are normally distributed.
+    With one sample per session it is the random-effects interval of Hartung & Knapp (Statistics in Medicine 20, 2001)
+    with equal weights: how far sessions lie apart holds both what varies within them and what varies between them. Exact
+    if logarithms are normally distributed; `repro.analysis.independence.student_coverage` says what is left of the
+    confidence if they are skewed.
     """
     count = len(values)
     if count < FEWEST:
         return TooFew((count,), FEWEST)
-    deviation = spread([math.log(_checked(value)) for value in values]).standard_deviation or 0.0
+    deviation = spread([math.log(_checked(value)) for value in values]).standard_deviation
+    if not deviation:
+        return TooFew((count,), FEWEST, equal=True)
     middle, half = geometric_mean(values), student_bound(confidence, count - 1) * deviation / math.sqrt(count)
-    return _with_width(Interval(middle / math.exp(half), middle * math.exp(half), confidence, STUDENT, (count,)))
+    return Interval(middle / math.exp(half), middle * math.exp(half), confidence, STUDENT, (count,))
 
 
 def student_bound(confidence: float, degrees: int) -> float:

@@ -197,7 +197,9 @@ def test_a_rank_without_rows_or_ends_is_compared_as_far_as_it_goes():
 
 
 def test_ranks_on_a_busy_processor_lag(monkeypatch):
-    late = events(**{f"event{number}": {"time": 1.5} for number in range(ROWS + 1)}, **{f"event{ROWS + 1}": {"time": 2.0}})
+    late = events(
+        **{f"event{number}": {"time": 1.5} for number in range(ROWS + 1)}, **{f"event{ROWS + 1}": {"time": 2.0}}
+    )
     assert whats(events(), late, wall_s=WHOLE + 4) == ["seconds from start to end"]
     monkeypatch.setitem(UNIT.config, "device", "cpu")
     assert said(events(), late, wall_s=WHOLE + 4) == []

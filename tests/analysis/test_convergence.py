@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from repro.analysis.convergence import learned, tail_mean
+from repro.analysis.convergence import ConvergenceResult, Goal, learned, tail_mean
 from repro.launch.attempt import Limits
 from repro.launch.local_attempt import local_attempts
 from repro.launch.progress import PlainProgress
 from repro.launch.runner import Bench
 from repro.planning.convergence import make_convergence_plan
+from repro.runs.failures import Failure
 from repro.runs.record import Run
 from tests.support.datasets import small_text, without_files
 from tests.support.metrics import row
@@ -43,6 +44,16 @@ def test_the_last_losses_count(tmp_path):
 def test_what_was_not_learned_is_named(tmp_path):
     found = outcome(tmp_path, [2.0] * 20)
     assert found.problems == ["learn_resnet50_fp32: its last losses are 2.000 on average, they must be below 1.000"]
+
+
+def test_a_repeat_whose_last_losses_are_no_number_is_the_worst(tmp_path):
+    unit = make_convergence_plan(0, {"resnet50": without_files("digits")}, iterations=20)[0].units[0]
+    repeats = ((0.5,) * 20, (math.nan,) * 20, (0.6,) * 20)
+    goal = Goal(1.0, Failure("a goal"))
+    for losses in (repeats, repeats[::-1], (repeats[1], repeats[0])):
+        found = ConvergenceResult(unit, goal, losses)
+        assert math.isnan(found.reached) and not found.holds
+    assert ConvergenceResult(unit, goal, (repeats[0], repeats[2])).reached == pytest.approx(0.6)
 
 
 def test_a_training_that_was_cut_short_does_not_count(tmp_path):

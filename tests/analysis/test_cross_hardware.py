@@ -42,6 +42,15 @@ def without_result(name):
     return case, replace(result, throughputs=(), throughput=None)
 
 
+def test_a_comparison_names_the_units_that_were_measured_for_it():
+    found = comparisons(measured(SINGLE, EIGHT))
+    assert {(each.kind, each.units) for each in found} == {
+        ("scaling", (EIGHT, SINGLE)),
+        ("memory", (SINGLE,)),
+        ("memory", (EIGHT,)),
+    }
+
+
 def told(found):
     return [(each.kind, each.case, each.against) for each in found]
 
@@ -83,6 +92,7 @@ def test_a_comparison_agrees_within_the_tolerance_of_its_kind(kind, factor, agre
     assert found.difference == pytest.approx(factor - 1) and found.tolerance == TOLERANCES[kind]
     assert found.agrees is agrees
     assert all(each.tolerance == 0.02 for each in comparisons(given, 0.02)), "a given tolerance replaces all"
+    assert all(each.tolerance == 0.0 for each in comparisons(given, 0.0)), "zero is given too"
 
 
 def test_just_at_the_tolerance_still_agrees():
@@ -219,6 +229,15 @@ def test_a_pair_is_swapped_that_differs_beyond_the_tolerance_both_times(factor, 
     """29.65 samples/s are 19 % above 24.92; another 2 % are needed to be above them the other way round."""
     found = order_of(measured(MIXED, TENSOR, throughput={TENSOR: factor}))
     assert found.swapped == (((MIXED, TENSOR),) if swapped else ()) and found.agrees is not swapped
+
+
+@pytest.mark.parametrize(("factor", "swapped"), [(1.049, False), (1.0515, True)])
+def test_which_of_two_cases_is_listed_first_does_not_matter(factor, swapped):
+    """At 5 %, 1.0515 is beyond the tolerance, and so is its inverse 0.951: the tolerance is a factor."""
+    ((mixed, one), (tensor, two)) = measured(MIXED, TENSOR)
+    quicker = replace(two, throughput=factor * one.throughput)
+    for pair in ([(mixed, one), (tensor, quicker)], [(tensor, quicker), (mixed, one)]):
+        assert bool(order_of(pair, 0.05).swapped) is swapped
 
 
 def test_cases_that_were_published_alike_are_in_no_order():

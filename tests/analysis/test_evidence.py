@@ -22,7 +22,7 @@ from repro.analysis.verification import verify
 from repro.planning.plan import make_plan
 from repro.published.cases import load_catalogue
 from repro.published.logs import parse
-from repro.report.host.keep import REPRODUCED
+from repro.runs.digests import REPRODUCED
 from repro.runs.history import History
 from repro.runs.manifest import record
 from repro.runs.metrics import METRICS

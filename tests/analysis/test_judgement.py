@@ -1,5 +1,6 @@
 """What a verdict and a judgement say of themselves: shortfall, chance, status and summary, without any run."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -167,13 +168,19 @@ def test_the_ends_of_an_interval_decide(low, high, expected):
     assert outcome(Ratio(1.0, Interval(low, high, 0.9375, "any", (5,))), 0.25) == "inconclusive"
 
 
-def test_at_most_five_per_cent_may_be_given():
+def test_from_nothing_to_five_per_cent_may_be_given():
     assert MOST_TOLERANCE == 0.05
     for allowed in (None, 0.0, 0.01, 0.05):
         check_given(allowed)
-    for much in (0.0501, 0.5, 1.0):
-        with pytest.raises(ToleranceError, match=rf"TOLERANCE={100 * much:g}%: at most 5% may be given"):
-            check_given(much)
+    for wrong in (0.0501, 0.5, 1.0, -0.01, math.nan):
+        with pytest.raises(ToleranceError, match=rf"TOLERANCE={100 * wrong:g}%: from 0 to 5% may be given"):
+            check_given(wrong)
+
+
+def test_a_tolerance_of_zero_is_named_in_the_outcome():
+    held = judgement(verdict())
+    assert "within the given tolerance" not in held.summary()
+    assert "within the given tolerance of 0; " in replace(held, given=0.0).summary()
 
 
 def test_a_tolerance_is_three_times_the_noise_of_cases_of_its_kind():

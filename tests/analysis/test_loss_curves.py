@@ -1,13 +1,23 @@
 """Loss curves: what is planned, what a comparison says of curves made for it, and a whole `make curves`."""
 
 import json
+import math
 import random
 from dataclasses import replace
 
 import jsonschema
 import pytest
 
-from repro.analysis.loss_curves import FACTOR, FLOOR, WINDOW, compare, deviation, read_losses
+from repro.analysis.loss_curves import (
+    FACTOR,
+    FLOOR,
+    WINDOW,
+    CurveComparison,
+    Tolerance,
+    compare,
+    deviation,
+    read_losses,
+)
 from repro.planning.loss_curves import CONTROL, ERROR, LAYOUT, REFERENCE, make_curve_plan
 from repro.planning.plan import Plan, PlanError
 from repro.trainers.config import parse
@@ -109,6 +119,23 @@ def test_deviation():
     assert found.mean == pytest.approx(0.5 / (WINDOW + 1))
     assert found.windowed == pytest.approx(0.5 / WINDOW)
     assert deviation([2.2, 1.8] * WINDOW, [2.0] * 2 * WINDOW).windowed == pytest.approx(0.1), "signs do not cancel"
+
+
+@pytest.mark.parametrize("place", [0, 3, WINDOW])
+def test_a_loss_that_is_no_number_is_within_no_tolerance(place):
+    reference = [2.0] * (WINDOW + 1)
+    broken = [math.nan if number == place else loss for number, loss in enumerate(reference)]
+    found = deviation(broken, reference)
+    assert math.isnan(found.largest) and math.isnan(found.windowed)
+    unit = next(each for each in make_curve_plan(0, TEXT).units if each.role == LAYOUT)
+    assert not CurveComparison(unit, deviation=found, tolerance=Tolerance(0.01, 0.0)).holds
+    within = deviation(reference, reference)
+    assert CurveComparison(unit, deviation=within, tolerance=Tolerance(0.01, 0.0)).holds
+    assert not CurveComparison(unit, deviation=within, tolerance=Tolerance(math.nan, 0.0)).holds
+    error = replace(unit, role=ERROR)
+    far = deviation([3.0] * (WINDOW + 1), reference)
+    assert CurveComparison(error, deviation=far, tolerance=Tolerance(0.01, 0.0)).holds
+    assert not CurveComparison(error, deviation=far, tolerance=Tolerance(math.nan, 0.0)).holds
 
 
 @pytest.mark.parametrize("lengths", [(WINDOW - 1, WINDOW - 1), (WINDOW, WINDOW + 1)])

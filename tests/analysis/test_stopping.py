@@ -32,6 +32,7 @@ def test_repeats_end_when_a_verdict_is_decided(tmp_path):
     assert enough(tmp_path / "5", SIX[:5]) is None
     assert enough(tmp_path / "6", SIX) == "decided"
     assert enough(tmp_path / "slow", [0.9 * each for each in SIX]) == "decided"
+    assert enough(tmp_path / "equal", [1.0] * 6) == "decided", "exactly the published figure"
 
 
 def test_repeats_go_on_while_a_later_look_can_decide(tmp_path):

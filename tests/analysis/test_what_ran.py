@@ -30,7 +30,7 @@ SWITCHES = {f"ONEFLOW_{name}": "1" for name in ("ACTOR_ENABLE_LIGHT_ACTOR", "KER
 def job(unit, **more):
     """The operators of the published program with a unit's configuration, and others besides."""
     found = Counter(more)
-    for part in operators(unit.config).values():
+    for part in operators(unit.report, unit.config).values():
         found.update(part)
     return {name: count for name, count in found.items() if count}
 
@@ -98,12 +98,12 @@ def test_the_program_is_known_by_its_operators_and_switches(unit, other):
 def test_a_published_program_has_few_other_operators(share, published):
     total = sum(job(PUBLISHED).values())
     census = job(PUBLISHED, new=round(share * total))
-    assert other_operators(PUBLISHED.config, census) == pytest.approx(share, abs=1e-3)
+    assert other_operators(PUBLISHED.report, PUBLISHED.config, census) == pytest.approx(share, abs=1e-3)
     assert (said(PUBLISHED, ranks_of(PUBLISHED, census)) == []) is published
     assert (said(TUNED, ranks_of(TUNED, census)) == []) is not published
     fewer = job(PUBLISHED)
     fewer["conv2d"] -= 20
-    assert other_operators(PUBLISHED.config, fewer) == pytest.approx(20 / total)
+    assert other_operators(PUBLISHED.report, PUBLISHED.config, fewer) == pytest.approx(20 / total)
 
 
 def test_what_amp_adds_on_a_gpu_is_no_other_operator():
@@ -111,12 +111,12 @@ def test_what_amp_adds_on_a_gpu_is_no_other_operator():
     (unit,) = make_plan([case], 1, "published", 1).units
     census = job(unit, cast=390)
     census["fused_cast_scale"] = census.pop("scalar_mul_by_tensor")
-    assert other_operators(unit.config, census) == 0
+    assert other_operators(unit.report, unit.config, census) == 0
 
 
 def test_a_model_without_a_census_has_no_other_operators(monkeypatch):
-    monkeypatch.setattr(what_ran, "operators", lambda config: {})
-    assert other_operators(PUBLISHED.config, {"a": 1}) is None
+    monkeypatch.setattr(what_ran, "operators", lambda report, config: {})
+    assert other_operators(PUBLISHED.report, PUBLISHED.config, {"a": 1}) is None
     assert said(PUBLISHED, ranks_of(PUBLISHED, {"a": 1})) == []
 
 

@@ -405,7 +405,7 @@ def ran(run: Run, code: dict) -> None:
     edit_lines(run.attempts_file, lambda lines: [{**each, "code": code} for each in lines])
 
 
-@attack("TOLERANCE=50", r"TOLERANCE=50%: at most 5% may be given")
+@attack("TOLERANCE=50", r"TOLERANCE=50%: from 0 to 5% may be given")
 def huge_tolerance(scene):
     run = published_run(scene.runs, [CASE.name], SOUND, scale=lambda case: 0.7)
     asked = Invocation("report", {})

@@ -487,9 +487,7 @@ def code_digest(scene):
     return [scene.verify()]
 
 
-@attack(
-    "another commit of the history named", r"was recorded, but commit [0-9a-f]{12} has no program of resnet50"
-)
+@attack("another commit of the history named", r"was recorded, but commit [0-9a-f]{12} has no program of resnet50")
 def other_commit(scene):
     if gap := history().gap:
         pytest.skip(gap)

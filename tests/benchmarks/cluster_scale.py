@@ -32,7 +32,7 @@ from repro.launch.nodes.node_check import check_order  # noqa: E402
 from repro.launch.nodes.work import work_of  # noqa: E402
 from repro.launch.ssh.attempt import SshTransport  # noqa: E402
 from repro.launch.ssh.nodes import NodePool  # noqa: E402
-from repro.planning.plan import Unit  # noqa: E402
+from repro.planning.unit import Unit  # noqa: E402
 
 ANSWERS = """#!/bin/sh
 # A node as the controller sees it. What is asked stands in SSH_ORIGINAL_COMMAND and in the first line of the input.

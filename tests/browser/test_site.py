@@ -2,20 +2,22 @@
 
 import pytest
 
-from repro.report.site.build import FOLDER
+from repro.runs.digests import REPRODUCED
 from repro.utils.i18n import LANGUAGES
 
 AXE = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed: make setup")
-RUN = sorted(path.stem for path in (FOLDER / "en").glob("run-*.html"))[0]
-HOSTS = sorted(path.stem for path in (FOLDER / "en").glob("host-*.html"))
+RUN = min(f"run-{path.stem}" for path in REPRODUCED.glob("*/runs/2*.zip"))
+HOSTS = sorted(f"host-{path.parent.name}" for path in REPRODUCED.glob("*/runs"))
 PAGES = ["index", "claims", "published", "report-gpt-3d-2021-05", "history", "audit", "measured", "model", "reproduce"]
 PAGES += [RUN, *HOSTS]
 FIRST = ("index", "claims")
 """The pages that are tried in every way; the others in two."""
 
 
-def address(name: str, language: str = "en") -> str:
-    return (FOLDER / language / f"{name}.html").as_uri()
+@pytest.fixture
+def address(site):
+    """The address of a page by its name."""
+    return lambda name, language="en": (site / language / f"{name}.html").as_uri()
 
 
 @pytest.fixture
@@ -53,14 +55,14 @@ WAYS = [("en", "light", 1280), ("zh", "light", 390), ("en", "dark", 390), ("zh",
         for way in (WAYS if name in FIRST else (WAYS[index % 4], WAYS[3 - index % 4]))
     ],
 )
-def test_axe_finds_nothing_and_the_page_is_no_wider_than_the_screen(opened, name, language, scheme, width):
+def test_axe_finds_nothing_and_the_page_is_no_wider_than_the_screen(opened, address, name, language, scheme, width):
     page = opened(address(name, language), width, color_scheme=scheme)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     found = AXE.Axe().run(page, options={"preload": False})
     assert [(each["id"], each["nodes"][0]["html"][:120]) for each in found.response["violations"]] == []
 
 
-def test_filters_leave_the_rows_that_match(opened):
+def test_filters_leave_the_rows_that_match(opened, address):
     page = opened(address("claims"))
     shown = page.locator("[data-table=claims] tbody tr:visible")
     every = shown.count()
@@ -73,7 +75,7 @@ def test_filters_leave_the_rows_that_match(opened):
     assert page.locator(".filters output").first.inner_text() == f"{shown.count()} of {every} rows"
 
 
-def test_a_table_is_downloaded_as_csv(opened):
+def test_a_table_is_downloaded_as_csv(opened, address):
     page = opened(address("claims"))
     with page.expect_download() as download:
         page.get_by_role("button", name="Download as CSV").first.click()
@@ -82,7 +84,7 @@ def test_a_table_is_downloaded_as_csv(opened):
     assert len(lines) == 1 + page.locator("[data-table=claims] tbody tr").count()
 
 
-def test_switching_the_language_keeps_the_place(opened):
+def test_switching_the_language_keeps_the_place(opened, address):
     page = opened(address("audit"))
     page.evaluate("document.querySelector('#noise').scrollIntoView()")
     page.get_by_role("link", name="中文").evaluate("link => link.click()")  # a click of Playwright's scrolls the page
@@ -90,14 +92,14 @@ def test_switching_the_language_keeps_the_place(opened):
     assert abs(page.evaluate("document.querySelector('#noise').getBoundingClientRect().top")) < 300
 
 
-def test_a_link_to_a_case_opens_its_fold(opened):
+def test_a_link_to_a_case_opens_its_fold(opened, address):
     page = opened(address("claims") + "#bert_1n1g_bs96")
     assert page.locator("[id='bert_1n1g_bs96']").evaluate("each => each.open")
     assert page.get_by_text("make bench MODEL=bert CASES=bert_1n1g_bs96").is_visible()
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_without_scripts_everything_is_there(opened, language):
+def test_without_scripts_everything_is_there(opened, address, language):
     page = opened(address("claims", language), java_script_enabled=False)
     assert page.locator("[data-table=claims] tbody tr:visible").count() == 119
     other = "English" if language == "zh" else "中文"
@@ -105,13 +107,13 @@ def test_without_scripts_everything_is_there(opened, language):
     assert f"/{'en' if language == 'zh' else 'zh'}/claims.html" in page.url
 
 
-def test_the_entrance_leads_on(opened):
-    page = opened((FOLDER / "index.html").as_uri())
+def test_the_entrance_leads_on(opened, site):
+    page = opened((site / "index.html").as_uri())
     page.wait_for_url("**/index.html")
     assert page.locator("h1").inner_text()
 
 
-def test_a_printed_table_has_its_headers_as_text(opened):
+def test_a_printed_table_has_its_headers_as_text(opened, address):
     """Chromium paints no button where a header is repeated on a further page."""
     page = opened(address("claims"))
     page.emulate_media(media="print")
@@ -127,7 +129,7 @@ A4 = 688
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_printed_page_fits_the_paper(opened, name):
+def test_a_printed_page_fits_the_paper(opened, address, name):
     """Nothing is cut off at the right, and what is folded on the screen is on paper."""
     page = opened(address(name, "en"), width=A4)
     page.emulate_media(media="print")
@@ -143,7 +145,7 @@ def test_a_printed_page_fits_the_paper(opened, name):
     assert page.pdf(format="A4").startswith(b"%PDF")
 
 
-def test_a_figure_fits_a_phone_and_can_be_enlarged(opened):
+def test_a_figure_fits_a_phone_and_can_be_enlarged(opened, address):
     page = opened(address(next(name for name in PAGES if name.startswith("report-"))), width=390)
     drawing = page.locator("figure svg").first
     assert drawing.bounding_box()["width"] <= 390

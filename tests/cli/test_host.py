@@ -243,7 +243,7 @@ def test_an_unreadable_archive_hides_no_other_fault(tmp_path, monkeypatch):
     for name in ("20260101-000000-a.zip", "20260101-000001-b.zip"):
         (runs / name).write_bytes(b"no archive")
     (tmp_path / "SHA256SUMS").write_text("")
-    monkeypatch.setattr("repro.report.host.keep.runs_of", lambda host: runs)
+    monkeypatch.setattr("repro.runs.digests.runs_of", lambda host: runs)
     listed = SimpleNamespace(holds=(), faults=[])
     monkeypatch.setattr("repro.analysis.verification.verify_list", lambda path: listed)
     with pytest.raises(Exit) as caught:

@@ -15,8 +15,6 @@ from repro.cli import settings
 from repro.cli.tasks import every
 from repro.targets import (
     ENVIRONMENT,
-    RENAMED_TASKS,
-    RENAMED_VARIABLES,
     TASK_GROUPS,
     TRAINER_TASKS,
     VARIABLE_GROUPS,
@@ -146,33 +144,6 @@ def test_a_cluster_plans_the_precision_that_was_asked_for(monkeypatch):
         assert {unit.config["precision"] for unit in plan.units} == {planned}
 
 
-@pytest.mark.parametrize(("old", "new"), RENAMED_VARIABLES.items())
-def test_an_old_variable_works_with_a_notice(old, new):
-    name = next(each for each, variables in VARIABLES.items() if new in variables)
-    done = tasks.run(
-        name, **{old: "", "MODEL": "nope", "SCALE": "smoke"} if name == "bench" else {old: "", "MODEL": "nope"}
-    )
-    assert f"notice: {old}= is now {new}=; the old name works for this release only\n" in done.stderr
-    assert done.returncode == 2
-    assert "nope" in done.stderr.splitlines()[-1], "the task went on to read the rest"
-
-
-@pytest.mark.parametrize(("old", "new"), RENAMED_TASKS.items())
-def test_an_old_task_works_with_a_notice(old, new, make):
-    done = make(old, "NONSENSE=1")
-    first, *rest = done.stderr.splitlines()
-    assert first == f"notice: make {old} is now make {new}; the old name works for this release only"
-    assert done.returncode == 2
-    if old != "keep":
-        assert rest[0].startswith(f"NONSENSE: make {new} has no such variable")
-
-
-def test_keep_needs_what_it_needed(task):
-    done = task("keep", RUN="x")
-    assert done.returncode == 2
-    assert "make keep needs HOST=" in done.stderr
-
-
 def test_what_belongs_to_the_processes_gets_into_their_environment(task, tmp_path):
     """OMP_NUM_THREADS of make's command line reaches the trainer, and the recorded command."""
     argv, environment = tasks.call(
@@ -193,10 +164,10 @@ def test_what_belongs_to_the_processes_gets_into_their_environment(task, tmp_pat
 
 def test_the_tables_name_tasks_and_options_that_there_are():
     names = {*TASKS, "setup"}
-    assert set(TASK_GROUPS) <= names and set(TRAINER_TASKS) <= names and set(RENAMED_TASKS.values()) <= names
+    assert set(TASK_GROUPS) <= names and set(TRAINER_TASKS) <= names
     every = set.union(*VARIABLES.values())
-    assert set(RENAMED_VARIABLES.values()) | set(VARIABLE_GROUPS) <= every
-    assert not set(RENAMED_VARIABLES) & every and not set(ENVIRONMENT) & every
+    assert set(VARIABLE_GROUPS) <= every
+    assert not set(ENVIRONMENT) & every
 
 
 def test_the_set_up_reads_the_same_options_from_the_source():
@@ -216,7 +187,6 @@ def test_make_has_every_task_and_lists_about_30(make):
     makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")
     groups = {line.split(" = ")[0]: line.split(" = ")[1].split() for line in makefile.splitlines() if " = " in line}
     assert sorted([*groups["TASKS"], *groups["UNLISTED"]]) == sorted(TASKS)
-    assert sorted(groups["RENAMED"]) == sorted(RENAMED_TASKS)
     listed = make().stdout
     targets = [line.split()[1] for line in listed.splitlines() if line.startswith("  make ")]
     assert sorted(targets) == sorted([*groups["TASKS"], "setup", "clean", "help"])

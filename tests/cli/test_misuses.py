@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -74,13 +75,23 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("&a [*a]\n", "with its aliases expanded"),
         ("x: " + "y" * 2**21, "it has more than 1 MiB"),
         ("[" * 5000, "Ansible cannot read this inventory"),
+        ("nodes: {hosts: {'node[1:1000000000]': {}}}", "with its ranges expanded it has more than 4096 hosts"),
+        ("nodes: {hosts: {'n[01:99][a:z]-[1:40:2]': {}}}", "with its ranges expanded"),
     ],
-    ids=["a billion laughs", "itself", "two MiB", "nested without end"],
+    ids=["a billion laughs", "itself", "two MiB", "nested without end", "a billion hosts", "three ranges"],
 )
 def test_an_inventory_that_would_never_be_read_is_refused(text, message, tmp_path, capsys):
     (tmp_path / "hosts.yml").write_text(text)
     assert run("plan", [("CLUSTER", f"{tmp_path}")]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_variables_that_are_no_file_are_refused(tmp_path, capsys):
+    (tmp_path / "hosts.yml").write_text("nodes: {hosts: {node1: {}}}")
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars" / "all").symlink_to("/dev/zero")
+    assert run("plan", [("CLUSTER", f"{tmp_path}")]) == 2
+    assert "group_vars/all: it is no file" in capsys.readouterr().err
 
 
 def started(*words, **environment):
@@ -118,3 +129,20 @@ def test_closed_outputs_are_no_error(closed):
 def test_an_output_in_ascii_shows_escapes():
     done = started('"$PYTHON" -m repro bench MODEL=模型', PYTHONIOENCODING="ascii")
     assert done.returncode == 2 and "Traceback" not in done.stderr and "\\u6a21" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "module", ["repro.targets", "repro.cli.make", "repro.published.cases", "repro.perfmodel.plan_table"]
+)
+def test_an_interrupt_is_one_word_from_the_imports_to_the_planning(module):
+    argv = [sys.executable, "-X", "importtime", "-m", "repro", "plan", "REPEATS=1000"]
+    process = subprocess.Popen(argv, cwd=ROOT, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    while module not in process.stderr.readline():
+        assert process.poll() is None, "it ended before"
+    process.send_signal(signal.SIGINT)
+    said = process.stderr.read()
+    assert process.wait() in (
+        130,
+        -signal.SIGINT,
+    )  # Python ends by the signal itself if it came in the exec() of a dataclass
+    assert "Traceback" not in said and said.endswith("interrupted\n"), said[-2000:]

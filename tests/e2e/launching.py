@@ -17,7 +17,8 @@ from repro.launch.nodes.code_upload import Code
 from repro.launch.nodes.commands import OWN
 from repro.launch.ssh.attempt import ssh_attempts
 from repro.launch.ssh.nodes import NodePool
-from repro.planning.plan import Unit, make_plan
+from repro.planning.plan import make_plan
+from repro.planning.unit import Unit
 from repro.published.cases import load_catalogue
 from repro.simulation.places import HOME
 from tests.support import tasks

@@ -4,11 +4,11 @@ import dataclasses
 import sys
 
 import pytest
+from lz4.block import compress
 
 from repro.images.fatbins import PTX, SASS, fatbins
 from repro.images.kernel_compiler import Compiler, make_overlay
 from repro.images.kernel_overlay import OverlayError
-from repro.images.lz4 import compress
 from tests.support import tasks
 from tests.support.fatbins import SEGMENT, elf, entry, fatbin_of, linked_at, wheel
 
@@ -56,7 +56,7 @@ def old(size=400):
 
 
 def ptx(text=TEXT, options="", packed=False):
-    return entry(PTX, 70, text + b"\0", options, compress(text + b"\0") if packed else b"")
+    return entry(PTX, 70, text + b"\0", options, compress(text + b"\0", store_size=False) if packed else b"")
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import io
 import subprocess
 import sys
 import time
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -43,7 +44,7 @@ def console():
 def test_lines_say_how_far_an_attempt_is_while_it_runs_and_stop_with_it():
     stream = io.StringIO()
     progress = PlainProgress(stream, summary_s=0.05)
-    progress.begin(PLAN, [(UNIT, 1)])
+    progress.begin(PLAN, Counter({UNIT.name: 1}))
     progress.started(UNIT, 1)
     progress.event(UNIT, row(0, 7))
     progress.event(UNIT, row(1, 6))
@@ -62,7 +63,7 @@ def test_lines_say_how_far_an_attempt_is_while_it_runs_and_stop_with_it():
 def test_what_is_waited_for_is_said_once():
     stream = io.StringIO()
     progress = PlainProgress(stream)
-    progress.begin(PLAN, [(UNIT, 1)])
+    progress.begin(PLAN, Counter({UNIT.name: 1}))
     progress.started(UNIT, 1)
     for _ in range(3):
         progress.event(UNIT, {"event": "state", "text": "job 17 is waiting: Priority"})
@@ -72,7 +73,7 @@ def test_what_is_waited_for_is_said_once():
 
 def test_on_a_terminal_the_ranks_stand_below_the_two_bars(console):
     progress = LiveProgress(console)
-    progress.begin(PLAN, [(UNIT, 1)])
+    progress.begin(PLAN, Counter({UNIT.name: 1}))
     progress.started(UNIT, 1)
     progress.event(UNIT, row(0, 7))
     progress.event(UNIT, row(1, 6))
@@ -101,7 +102,7 @@ def test_without_a_terminal_rich_is_not_imported():
 @pytest.mark.parametrize(("seconds", "text"), [(59.4, "0:59"), (59.6, "1:00"), (119.7, "2:00"), (60.0, "1:00")])
 def test_the_time_left_has_no_sixtieth_second(monkeypatch, seconds, text):
     clock = Clock()
-    clock.begin([1, 1])
+    clock.begin(2, 2)
     clock.ended()
     monkeypatch.setattr(time, "monotonic", lambda: clock._since + seconds)
     assert clock.left() == text

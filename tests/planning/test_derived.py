@@ -10,9 +10,11 @@ from repro.models.programs import KINDS
 from repro.models.variants import DEFAULT, VARIANTS
 from repro.planning.baselines import OF_TF32
 from repro.planning.derived import case_of, shrunk_case
-from repro.planning.plan import Plan, PlanError, Unit, make_plan
+from repro.planning.plan import Plan, PlanError, make_plan
 from repro.planning.trainer_config import config_of
+from repro.planning.unit import Unit
 from repro.published.cases import Layout, load_catalogue
+from repro.runs import translation
 
 CATALOGUE = load_catalogue()
 BASELINES = DEFAULT
@@ -210,9 +212,9 @@ def test_a_plan_from_before_there_were_baselines_is_read():
         "stands_for",
         "reference",
     }
-    assert {"derived_from", "framework", "program", "baseline_of", "tuned_of"} <= new
+    assert {"derived_from", "report", "case", "variant", "framework", "program", "baseline_of", "tuned_of"} <= new
     old["units"] = [{key: value for key, value in unit.items() if key not in new} for unit in old["units"]]
-    assert Plan.from_json(old) == found
+    assert Plan.from_json(translation.description({"plan": old})["plan"]) == found
 
 
 def test_ratios_to_baselines_and_efficiency_come_from_the_run_alone():

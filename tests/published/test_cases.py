@@ -7,8 +7,9 @@ from collections import Counter
 
 import pytest
 
-from repro.published.cases import CASES, CaseError, Layout, Rule, cases_table, load_catalogue
+from repro.published.cases import CASES, CaseError, Layout, cases_table, load_catalogue
 from repro.published.figures import load_published_cluster
+from repro.published.rules import Stamps
 from tests.support.paths import ROOT
 
 CATALOGUE = load_catalogue()
@@ -398,7 +399,7 @@ def test_environments_as_printed():
         "gpt2-small-2020-12": ("10.2", "NVIDIA 440.33.01", "2.7.3"),
         "gpt-3d-2021-05": ("10.2", "440.33.01", None),
     }
-    assert {report.id: report.oneflow for report in CATALOGUE.reports} == {
+    assert {report.id: report.version for report in CATALOGUE.reports} == {
         "resnet50-2020-08-08": "v0.1.8, fix_infer_out_logical_blob_desc@17a2bdc9b",
         "resnet50-2020-08-21": "v0.1.9",
         "bert-2020-08-22": "v0.1.9",
@@ -412,7 +413,7 @@ def test_layout_and_rule():
     assert str(Layout(2, 4, 4)) == "2x4x4" and Layout(2, 4, 4).world_size == 32
     with pytest.raises(ValueError, match="tensor parallel size is 0"):
         Layout(1, 0, 1)
-    assert Rule("stamps", first_row=1, last_row=6).parameters == {"first_row": 1, "last_row": 6}
+    assert Stamps(first_row=1, last_row=6).parameters == {"first_row": 1, "last_row": 6}
 
 
 def test_cases_can_be_kept_in_a_set():

@@ -10,10 +10,9 @@ import time
 import pytest
 
 from repro.published import logs
-from repro.published.cases import Rule
 from repro.published.log_summary import summary
 from repro.published.logs import LogError, parse
-from repro.published.rules import throughput
+from repro.published.rules import MeanRows, Stamps
 from tests.support.log_rows import C_UNSTAMPED, HEADER, A, B, C, E, a_row, d_row, e_row
 from tests.support.paths import ROOT
 
@@ -143,7 +142,7 @@ def test_short_stamped_log_takes_the_stamps_there_are(tmp_path):
     settings = ["batch_size_per_device = 4", "gpu_num_per_node = 1", "num_nodes = 1"]
     path.write_text("\n".join([*settings, *(a_row(n, stamp=f" {1600000000 + n / 2}") for n in (20, 40, 60))]) + "\n")
     with pytest.raises(LogError, match=r"row 6 \(step 120\) is missing: .* from step 20 to 60"):
-        throughput(parse(path), Rule("stamps", first_row=1, last_row=6), 4)
+        Stamps(first_row=1, last_row=6).throughput(parse(path), 4)
     found = summary(path)
     assert (found["rule"]["last_row"], found["throughput"]) == (3, 8)
     assert "row 6" in found["warnings"][0]
@@ -324,7 +323,7 @@ def test_a_very_long_log_keeps_both_ends_and_the_exact_mean(monkeypatch):
     log = parse(d_row(n, rate=float(n)) for n in range(1, 1001))
     assert (log.row_count, len(log.rows)) == (1000, 100)
     assert (log.rows[49].step, log.rows[50].step) == (50, 951)
-    assert throughput(log, Rule("mean_rows", skip_first=1)) == pytest.approx(sum(range(2, 1001)) / 999)
+    assert MeanRows(skip_first=1).throughput(log) == pytest.approx(sum(range(2, 1001)) / 999)
     assert "first and the last 50" in log.notes[-1]
 
 

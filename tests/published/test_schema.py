@@ -19,7 +19,8 @@ title = { en = "A report", zh = "报告" }
 precision = "amp"
 log_generation = "E"
 cluster = "v100x32"
-oneflow = "0.3.5"
+framework = "OneFlow"
+version = "0.3.5"
 trainer = { repository = "owner/name", path = "GPT", commit = "8da0250", printed = "master" }
 source = "owner/name:report.md"
 settings_source = ["report"]
@@ -141,7 +142,7 @@ BAD = [
     (SPEED, "l", "case one: published.throughput", "missing"),
     ('kind = "last_rows"', 'kind = "mean"', "rule: kind", "is 'mean'; allowed: mean_rows, stamps, last_rows"),
     (ROWS, "first_row = 5", "rule: first_row", "unknown key; allowed: kind, repeats, stated, source, rows"),
-    (ROWS, "rows = 50", "case one: iterations", "give 10 printed rows; the rule last_rows needs at least 50"),
+    (ROWS, "rows = 50", "case one: iterations", "give 10 printed rows; the rule last_rows needs at least 51"),
     (
         'kind = "last_rows"\nrows = 5',
         'kind = "stamps"\nfirst_row = 6\nlast_row = 6',

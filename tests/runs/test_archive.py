@@ -118,14 +118,14 @@ def test_bench_records_and_the_tasks_verify_report_and_pack(task, tmp_path):
     reported = task("report", RUN=folder.name)
     assert reported.returncode == 0 and (folder / "results.parquet").is_file()
     assert task("verify", RUN=folder).returncode == 0
-    packed = task("bundle-run", RUN=folder.name)
+    packed = task("archive", RUN=folder.name)
     assert packed.returncode == 0 and f"{folder}.zip" in packed.stdout
     assert task("verify", RUN=f"{folder}.zip").returncode == 0
 
     log = next((folder / "units").rglob("stdout"))
     log.write_text(log.read_text().replace("step: 1,", "step: 2,"))
     changed = f"changed: {log.relative_to(folder)}"
-    for name in ("verify", "report", "bundle-run"):
+    for name in ("verify", "report", "archive"):
         refused = task(name, RUN=folder.name)
         assert refused.returncode == 1 and changed in refused.stderr, name
     assert task("verify", RUN="absent").returncode == 2

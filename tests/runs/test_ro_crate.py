@@ -9,8 +9,8 @@ from repro.published.cases import load_catalogue
 from repro.report.run.page import render
 from repro.runs.archive import archive
 from repro.runs.files import content, open_files
-from repro.runs.manifest import read_manifest, record, verify
-from repro.runs.ro_crate import METADATA, crate_faults
+from repro.runs.manifest import read_manifest, record
+from repro.runs.ro_crate import METADATA
 from tests.support.synthetic import GPU, VERSIONS, add_attempt, published_run
 
 CASE = load_catalogue().case("DP_1x1x1_2_1536x16")
@@ -68,22 +68,3 @@ def test_a_run_with_a_case_that_never_succeeded_has_failed(tmp_path):
     record(run)
     action = ROCrate(crate_of(open_files(archive(run).path))).dereference("#run")
     assert action["actionStatus"].endswith("FailedActionStatus") and "1 did not succeed" in action["description"]
-
-
-def test_a_crate_that_lists_other_files_is_found(root, tmp_path):
-    assert crate_faults(root, read_manifest(root)) == [] and verify(root).holds
-    (tmp_path / "here").mkdir()
-    (tmp_path / "here" / METADATA).write_bytes(content(root / METADATA))
-    entries = {**read_manifest(root), "run.json": "0" * 64}
-    assert crate_faults(tmp_path / "here", entries) == [f"{METADATA} and the manifest list different files"]
-
-
-@pytest.mark.parametrize("text", ["", "{}", '{"@graph": []}', '{"@graph": [1]}', "[]"])
-def test_a_crate_that_is_none_is_a_fault(tmp_path, text):
-    (tmp_path / METADATA).write_text(text)
-    (fault,) = crate_faults(tmp_path, {})
-    assert "is no valid RO-Crate" in fault
-
-
-def test_a_run_without_a_crate_has_no_fault(tmp_path):
-    assert crate_faults(tmp_path, {"a": "0" * 64}) == []

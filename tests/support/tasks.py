@@ -7,20 +7,19 @@ import sys
 
 from repro.cli.make import MAKES_OWN
 from repro.cli.tasks import every
-from repro.targets import RENAMED_TASKS, RENAMED_VARIABLES
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
 from tests.support.processes import heed_interrupts
 
 TASKS = every()
-VARIABLES = {option.variable for each in TASKS.values() for option in each.options.values()} | set(RENAMED_VARIABLES)
+VARIABLES = {option.variable for each in TASKS.values() for option in each.options.values()}
 STANDIN_COMMAND = shlex.join([str(TRAINER_PYTHON), str(STANDIN)])
 SEAMS = {"TRAINER_COMMAND": "REPRO_TRAINER_COMMAND", "BASELINE_COMMAND": "REPRO_BASELINE_COMMAND"}
 """What replaces the programs that a task starts: as tests call it, and the environment variable."""
 
 
 def has(name: str, variable: str) -> bool:
-    """Whether a task, by its name or its old one, has an option of this name."""
-    task = TASKS.get(RENAMED_TASKS.get(name, name))
+    """Whether a task, has an option of this name."""
+    task = TASKS.get(name)
     return task is not None and variable in {option.variable for option in task.options.values()}
 
 

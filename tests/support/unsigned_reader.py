@@ -3,21 +3,26 @@
 import sys
 from pathlib import Path
 
-import oneflow as flow
-
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[0] = str(ROOT)
 
 from repro.trainers import run  # noqa: E402
 from repro.trainers.config import load  # noqa: E402
-from repro.trainers.data import tokens  # noqa: E402
 from repro.trainers.process import run as run_trainer  # noqa: E402
 
+wait_for_master = run.wait_for_master
 
-def unsigned(signature: list):
-    return flow.stateful_op("megatron_gpt_mmap_data_loader").Output("out").Build()
+
+def replace_reader() -> None:
+    """Once rank 0 listens: importing oneflow joins the ranks."""
+    wait_for_master()
+    import oneflow as flow
+
+    from repro.trainers.data import tokens
+
+    tokens.reading_by = lambda signature: flow.stateful_op("megatron_gpt_mmap_data_loader").Output("out").Build()
 
 
 if __name__ == "__main__":
-    tokens.reading_by = unsigned
+    run.wait_for_master = replace_reader
     sys.exit(run_trainer(load, run.train))

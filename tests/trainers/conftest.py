@@ -1,10 +1,14 @@
 """Runs trainers in processes of their own, with the trainers' interpreter."""
 
+import contextlib
 import json
 import os
+import re
 import shutil
+import signal
 import socket
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,27 +120,42 @@ def probe(python, tmp_path_factory):
 def train(python, tmp_path):
     """Callable that runs a configuration on as many processes as its layout has, and gives an Outcome.
 
-    `program` takes the trainer's place; `variables` are added to those of the processes' environment.
+    `program` takes the trainer's place; `variables` are added to those of the processes' environment. Once `until` is in
+    what they say, the processes are ended: of several ranks, those that live on wait long for one that has failed.
     """
 
-    def run(config: dict, processes: int = 0, program: Path = RUN, **variables: str) -> Outcome:
+    def run(
+        config: dict, processes: int = 0, program: Path = RUN, until: re.Pattern | None = None, **variables: str
+    ) -> Outcome:
         folder = tmp_path / f"run{len(list(tmp_path.glob('run*')))}"
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps({"output": str(folder), **config}))
         world = processes or size_of(config)
         command = [python, *launcher(world, folder), str(program), "--config", str(folder / "config.json")]
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env={**environment(), **variables},
-            capture_output=True,
-            text=True,
-            timeout=TIME_LIMIT_S,
-            start_new_session=True,
-        )
+        done = finish(command, folder, {**environment(), **variables}, until)
         return Outcome(done.returncode, done.stdout, done.stderr, [read(folder, rank) for rank in range(world)])
 
     return run
+
+
+def finish(command: list, folder: Path, variables: dict, until: re.Pattern | None) -> subprocess.CompletedProcess:
+    """Run a command to its end, or until it has said `until` on its standard error."""
+    with open(folder / "stdout", "w") as stdout, open(folder / "stderr", "w") as stderr:
+        process = subprocess.Popen(
+            command, cwd=folder, env=variables, stdout=stdout, stderr=stderr, start_new_session=True
+        )
+    limit = time.monotonic() + TIME_LIMIT_S
+    said = folder / "stderr"
+    try:
+        while process.poll() is None and not (until and until.search(said.read_text(errors="replace"))):
+            time.sleep(0.02)
+            assert time.monotonic() < limit, f"not ended after {TIME_LIMIT_S} s: {said.read_text(errors='replace')}"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        status = process.wait()
+    texts = [(folder / name).read_text(errors="replace") for name in ("stdout", "stderr")]
+    return subprocess.CompletedProcess(command, status, *texts)
 
 
 @pytest.fixture(scope="session")

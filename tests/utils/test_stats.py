@@ -12,6 +12,7 @@ from repro.utils.stats import (
     TooFew,
     geometric_interval,
     geometric_mean,
+    largest,
     largest_trim,
     median,
     median_interval,
@@ -91,10 +92,21 @@ def test_a_single_sample_has_no_interval(interval):
     assert "too few samples" in str(interval) and interval.needed == 6
 
 
-def test_equal_samples_give_no_interval_without_width():
-    for equal in (median_interval([3.0] * 2), median_interval([3.0] * 7), ratio_interval([2.0] * 6, [4.0] * 6)):
-        assert isinstance(equal, TooFew) and equal.equal
-        assert "all samples are equal" in str(equal)
+def test_equal_samples_give_a_point_by_order_statistics_and_nothing_by_their_spread():
+    point = median_interval([3.0] * 7)
+    assert (point.low, point.high, point.confidence) == (3.0, 3.0, order_coverage(7, 1))
+    of_two = ratio_interval([2.0] * 6, [4.0] * 6)
+    assert (of_two.low, of_two.high) == (0.5, 0.5)
+    equal = geometric_interval([3.0] * 7)
+    assert isinstance(equal, TooFew) and "all samples are equal" in str(equal)
+
+
+def test_the_largest_of_numbers_is_nan_wherever_one_is():
+    for values in ([math.nan, 1.0, 2.0], [1.0, math.nan, 2.0], [1.0, 2.0, math.nan]):
+        assert math.isnan(largest(values))
+    assert largest([1.0, 3.0, 2.0]) == 3.0
+    with pytest.raises(ValueError):
+        largest([])
     assert ratio_interval([2.0] * 6, [4.0] * 6, rounding=0.1), "rounding is a width"
 
 

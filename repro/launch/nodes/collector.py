@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from repro.launch.agent.ranks import LAUNCHER_LOG, RANK_LOG, RANK_METRICS, TRACE
-from repro.launch.attempt import Event, Tail
+from repro.launch.attempt import Event
+from repro.launch.attempt_folder import AttemptFolder
 from repro.launch.placement import Placement
-from repro.runs.failures import Failure
-from repro.runs.metrics import METRICS, damage
 from repro.runs.record import CutLog
 
 LOG_CAP = 256 << 20
@@ -29,34 +27,18 @@ class _Copy:
     next: int = 0
 
 
-class LogCollector:
-    """The folder of an attempt over several nodes; only names that belong to a node's own ranks are taken from it.
+class LogCollector(AttemptFolder):
+    """The folder of an attempt over several nodes, filled by what they send; only names that belong to a node's own ranks are taken from it.
 
     With `traces`, also the traces of kernels of the first node, which are cut as logs are.
     """
 
     def __init__(self, folder: Path, placement: Placement, cap: int = LOG_CAP, traces: bool = False):
-        self.folder, self._cap, self._traces = folder, cap, traces
-        self._placement = placement
-        self.tails = {rank: Tail(folder / METRICS.format(rank)) for rank in range(placement.world_size)}
+        logs = (folder / "logs" / f"launcher-{safe(node.name)}.log" for node in placement.nodes)
+        super().__init__(folder, placement.world_size, logs)
+        self._cap, self._traces, self._placement = cap, traces, placement
         self._new: set[int] = set()
         self._copies: dict[Path, _Copy] = {}
-        for rank in self.tails:
-            self.rank_folder(rank).mkdir(parents=True)
-
-    def rank_folder(self, rank: int) -> Path:
-        """Where a rank's standard output and error are written."""
-        return self.folder / "logs" / f"local_rank_{rank}"
-
-    def launcher_log(self, index: int) -> Path:
-        """What the launcher, or Docker, printed on the node at a position."""
-        return self.folder / "logs" / f"launcher-{safe(self._placement.nodes[index].name)}.log"
-
-    def log_files(self) -> list[Path]:
-        """Everything that ranks and launchers printed, rank 0's standard output first."""
-        ranks = [self.rank_folder(rank) / name for rank in self.tails for name in ("stdout", "stderr")]
-        launchers = [self.launcher_log(index) for index in range(len(self._placement.nodes))]
-        return [path for path in [*ranks, *launchers] if path.exists()]
 
     @property
     def bytes(self) -> int:
@@ -100,7 +82,7 @@ class LogCollector:
     def _path(self, index: int, name: str) -> Path | None:
         ranks = self._placement.ranks(index)
         if name == LAUNCHER_LOG:
-            return self.launcher_log(index)
+            return self.launcher_logs[index]
         if (found := RANK_METRICS.fullmatch(name)) and int(found[1]) in ranks:
             self._new.add(int(found[1]))
             return self.tails[int(found[1])].path
@@ -118,18 +100,6 @@ class LogCollector:
             for rank in new
             for event in self.tails[rank].read()
         ]
-
-    def finished(self, rank: int) -> bool:
-        """Whether a rank reported the end of its work."""
-        return self.tails[rank].finished
-
-    def unfinished(self) -> list[int]:
-        """The ranks that did not."""
-        return [rank for rank in self.tails if not self.finished(rank)]
-
-    def damage(self, ranks: Iterable[int]) -> Failure | None:
-        """The failure of an attempt in which these ranks left damaged metrics."""
-        return damage(line for rank in ranks for line in self.tails[rank].damaged)
 
 
 def safe(name: str) -> str:

@@ -61,16 +61,9 @@ class FailureCollector:
         return (explaining or causes or self._found)[0].failure
 
 
-def rank_ended(rank: int, node: str, status: int) -> tuple[Failure, bool]:
-    """A rank that ended before its work was done, and whether it may have followed another: see `NodeFailure`."""
-    where = {"rank": rank, "node": node}
-    if status < 0:
-        values = {**where, "signal": signal_name(-status)}
-        failure = Failure(N_("rank {rank} on {node} was killed by {signal}"), values)
-        return failure, -status in (signal.SIGABRT, signal.SIGTERM)
-    if status == 0:
-        return Failure(N_("rank {rank} on {node} ended before its work was done"), where), False
-    return Failure(N_("rank {rank} on {node} exited with status {status}"), {**where, "status": status}), False
+def follows_another(status: int) -> bool:
+    """Whether a rank that ended with this status, negative for a signal, may have followed another: see `NodeFailure`."""
+    return -status in (signal.SIGABRT, signal.SIGTERM)
 
 
 def node_ended(node: str, status: int | None, runtime: Runtime, lines: list[str], begun: bool) -> Failure:

@@ -12,6 +12,7 @@ from pathlib import Path
 from repro.analysis.measurement import LOG
 from repro.launch.agent.ranks import RANK_METRICS
 from repro.launch.attempt import Event, Interrupts, Limits, LossWatch, OnEvent, PauseDetector, StallDetector
+from repro.launch.attempt_folder import rank_ended
 from repro.launch.gpu_sampler import events_of
 from repro.launch.nodes.collector import LogCollector
 from repro.launch.nodes.failure_causes import (
@@ -24,6 +25,7 @@ from repro.launch.nodes.failure_causes import (
     engine_restarted,
     evidence_cut,
     folder_gone,
+    follows_another,
     lock_lost,
     node_ended,
     node_full,
@@ -31,7 +33,6 @@ from repro.launch.nodes.failure_causes import (
     node_incomplete,
     node_says,
     node_silent,
-    rank_ended,
 )
 from repro.launch.nodes.holder import held_text, others_text
 from repro.launch.nodes.work import LEASE_S, Work
@@ -156,12 +157,12 @@ class AttemptFollower:
 
     def damage(self) -> Failure | None:
         """The failure of an attempt whose ranks left lines in their metrics that are no events."""
-        return self._collector.damage(self._collector.tails)
+        return self._collector.damage()
 
     def unfinished(self) -> Failure | None:
         """The failure of the first rank that has not come to its end."""
         for rank in self._collector.unfinished():
-            return rank_ended(rank, self._work.placement.node_of(rank).name, 0)[0]
+            return rank_ended(rank, 0, self._work.placement.node_of(rank).name)
         return None
 
     def explained(self, failure: Failure) -> Failure:
@@ -178,8 +179,7 @@ class AttemptFollower:
         nodes = [node.name for node in self._work.placement.nodes]
         index = nodes.index(failure.values["node"]) if failure.values.get("node") in nodes else 0
         rank = failure.values.get("rank", self._work.placement.ranks(index)[0])
-        logs = [self._collector.rank_folder(rank) / name for name in ("stderr", "stdout")]
-        return "\n".join(next(filter(None, map(last_lines, [*logs, self._collector.launcher_log(index)])), []))
+        return self._collector.log_tail(rank, self._collector.launcher_logs[index])
 
     def _take(self, index: int, message: dict | End) -> Iterator[Event]:
         if isinstance(message, End):
@@ -232,10 +232,8 @@ class AttemptFollower:
             self._failed.add(rank)
         elif not self._collector.finished(rank):
             self._failed.add(rank)
-            if status == 0 and (damage := self._collector.damage([rank])):
-                self._failures.add(damage)
-                return
-            self._failures.add(*rank_ended(rank, self._work.placement.node_of(rank).name, status))
+            failure = self._collector.ended_early(rank, status, self._work.placement.node_of(rank).name)
+            self._failures.add(failure, follows_another(status))
 
     def _node_ended(self, index: int, message: dict) -> None:
         """Everything on a node has ended: name a rank that left its work, or what else is known of the end."""
@@ -259,7 +257,7 @@ class AttemptFollower:
         if self._work.placement.world_size == 1 and not client_killed and status not in runtime.refusals:
             self._rank_ended(0, as_of_a_process(status) if runtime.in_image else status)
         else:
-            logs = self._collector.launcher_log(index), self._collector.rank_folder(ranks[0]) / "stderr"
+            logs = self._collector.launcher_logs[index], self._collector.rank_folder(ranks[0]) / "stderr"
             lines = next(filter(None, map(last_lines, logs)), [])
             begun = any(self._collector.tails[rank].last for rank in ranks)
             self._failures.add(node_ended(self._name(index), status, runtime, lines, begun))

@@ -23,7 +23,7 @@ from repro.cluster.fingerprint import (
 from repro.cluster.inventory import ClusterError
 from repro.launch.attempt import Limits
 from repro.launch.base import Launcher, LaunchOptions
-from repro.launch.host_environment import capture
+from repro.launch.host_environment import capture, identity
 from repro.launch.nodes.baselines import unequal
 from repro.launch.nodes.code_upload import Code
 from repro.launch.nodes.datasets import folder_on_nodes
@@ -31,9 +31,9 @@ from repro.launch.nodes.libraries import MODERN
 from repro.launch.placement import misfit_on, unplaced
 from repro.planning.baselines import BaselineProgram
 from repro.planning.datasets import Dataset
-from repro.planning.derived import TF32
 from repro.planning.plan import PUBLISHED, SMOKE, SMOKE_PROCESSES, Plan, PlanError, Wanted, make_plan
 from repro.planning.profiling import FOR_GPUS
+from repro.planning.unit import TF32
 from repro.published.cases import Case
 from repro.utils.paths import TRAINER
 
@@ -96,7 +96,7 @@ class ClusterTarget:
             "fingerprints": as_json(cluster, fingerprints),
         }
         gpus = [gpu for each in fingerprints.values() for gpu in _gpus(each)]
-        return {**capture(), "gpus": gpus, "cluster": described}
+        return {**capture(), "gpus": gpus, "machine": identity(hosts), "cluster": described}
 
     def baseline_program(self, variants: Sequence[str], found: Mapping[str, dict]) -> BaselineProgram:
         """How baselines are started, with the versions that nodes have, by their names; ClusterError if these differ."""
@@ -164,7 +164,7 @@ class ClusterLauncher(Launcher):
             misfit=misfit_on(cluster),
         )
 
-    def misfit(self, config: dict) -> dict | None:
+    def misfit(self, report: str, config: dict) -> dict | None:
         return unplaced(self.target.cluster, math.prod(config["layout"].values()))
 
     def trace_refusal(self) -> str | None:

@@ -27,8 +27,8 @@ from repro.launch.nodes.commands import (
 from repro.launch.nodes.libraries import forwarder_orders, library_environment
 from repro.launch.nodes.tracing import Tracing
 from repro.launch.placement import Placement, place
-from repro.planning.plan import Unit
 from repro.planning.program_data import located
+from repro.planning.unit import Unit
 
 LEASE_S = 15.0
 """After how many seconds without a byte an agent and the controller give each other up."""

@@ -20,7 +20,7 @@ from repro.launch.placement import Placement
 from repro.launch.slurm.allocation import LOG, Allocation, Step
 from repro.launch.slurm.batch_script import SlurmWork, fill, work_of_step
 from repro.launch.slurm.jobs import KERNEL_MINUTES, SPARE_MINUTES, Jobs, Size
-from repro.planning.plan import Unit
+from repro.planning.unit import Unit
 from repro.runs.record import write_json, write_text
 
 FINGERPRINTS = "fingerprints.json"

@@ -22,7 +22,7 @@ from repro.launch.nodes.node_check import check_order, host_of, problems
 from repro.launch.nodes.work import work_of
 from repro.launch.slurm.allocation import Allocation, Step
 from repro.launch.slurm.batch_script import SlurmWork, work_of_step
-from repro.planning.plan import Unit
+from repro.planning.unit import Unit
 from repro.runs.failures import Failure
 from repro.utils.i18n import N_
 

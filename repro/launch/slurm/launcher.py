@@ -26,8 +26,9 @@ from repro.launch.slurm.client import COMMAND_S, SlurmError, login
 from repro.launch.slurm.jobs import Jobs, Size
 from repro.planning.baselines import BaselineProgram
 from repro.planning.datasets import Dataset
-from repro.planning.plan import Plan, PlanError, Unit
+from repro.planning.plan import Plan, PlanError
 from repro.planning.program_data import own_files
+from repro.planning.unit import Unit
 from repro.runs.record import Run
 
 

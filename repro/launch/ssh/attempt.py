@@ -20,7 +20,7 @@ from repro.launch.nodes.tracing import Tracing
 from repro.launch.nodes.work import Work, work_of
 from repro.launch.ssh.agent_client import AgentClient
 from repro.launch.ssh.nodes import NodePool
-from repro.planning.plan import Unit
+from repro.planning.unit import Unit
 from repro.runs.record import write_json
 
 STOP_S = 12.0

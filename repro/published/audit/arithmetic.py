@@ -5,17 +5,12 @@ Rules compare to the printed precision and are independent of each other.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from repro.published.audit.findings import Finding, Findings, Place, as_figure, compare, ratio_reach, unless
+from repro.published.audit.material import Material
+from repro.published.cases import Case
 from repro.published.figures import Figure, baseline, published_noise
 from repro.utils.i18n import N_, Message
 from repro.utils.stats import median
-
-if TYPE_CHECKING:
-    from repro.published.audit.engine import Material
-    from repro.published.cases import Case
-
 
 OUTLIER_SPREADS = 5
 """How many of the largest CV of the report's other groups a run may lie off its median; the published runs: 2."""

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from repro.models.registry import specs
 from repro.published.audit.findings import HOLDS, Finding, Findings, Place, unless
+from repro.published.audit.material import Material
+from repro.published.cases import Case
 from repro.utils.i18n import N_, Message
-
-if TYPE_CHECKING:
-    from repro.published.audit.engine import Material
-    from repro.published.cases import Case
-
 
 PRECISIONS = {"float32": "fp32", "fp32": "fp32", "fp16": "amp", "float16": "amp"}
 NAMES = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 from repro.published.audit.findings import (
     HOLDS,
@@ -18,13 +17,10 @@ from repro.published.audit.findings import (
     unless,
 )
 from repro.published.audit.flops import efficiency
+from repro.published.audit.material import Material
+from repro.published.cases import Case, Report
 from repro.published.figures import Figure, baseline, duplicates, published_noise
 from repro.utils.i18n import N_, Message
-
-if TYPE_CHECKING:
-    from repro.published.audit.engine import Material
-    from repro.published.cases import Case, Report
-
 
 FORMULA = Message("arXiv 2104.04473, equation 3; peak: NVIDIA's V100 data sheet")
 NOISE_SIGMAS = 3

@@ -6,15 +6,12 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import TYPE_CHECKING
 
 from repro.published.audit.findings import HOLDS, Finding, Findings, Place, as_figure, finding, unless
+from repro.published.audit.material import Material
+from repro.published.cases import Case, Report
+from repro.published.figures import Figure
 from repro.utils.i18n import N_, Message
-
-if TYPE_CHECKING:
-    from repro.published.audit.engine import Material
-    from repro.published.cases import Case, Report
-    from repro.published.figures import Figure
 
 
 def missing(material: Material) -> Findings:
@@ -150,10 +147,11 @@ def example_logs(material: Material) -> Findings:
             ", ".join(map(str, due)),
             rule,
         )
-        yield _example(report, material.cases_of(report), [row["throughput"] for row in rows[report.rule.skip_first :]])
+        if averaged := report.rule.averaged([row["throughput"] for row in rows]):
+            yield _example(report, material.cases_of(report), averaged)
 
 
-def _example(report: Report, cases: Sequence[Case], kept: list[float]) -> Finding | None:
+def _example(report: Report, cases: Sequence[Case], kept: Sequence[float]) -> Finding | None:
     mean = sum(kept) / len(kept)
     near = min(cases, key=lambda case: abs(case.published.throughput - mean))
     value = near.published.throughput

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from repro.published.audit.findings import Finding, Findings, Place, unless
+from repro.published.audit.material import Material
+from repro.published.cases import Report
 from repro.utils.i18n import N_, Message
-
-if TYPE_CHECKING:
-    from repro.published.audit.engine import Material
-    from repro.published.cases import Report
-
 
 DRIVERS = {"10.2": "440.33", "11": "450.80.02"}
 """Oldest Linux driver by CUDA version; one for all of 11.x by minor-version compatibility.
@@ -43,13 +39,13 @@ def versions(material: Material) -> Findings:
     """OneFlow's build, CUDA, driver, Python and commit, as one report prints them, fit each other."""
     for report in material.reports:
         environment, wheel = report.environment, report.environment.get("wheel", "")
-        built = cuda_of(wheel) or cuda_of(report.oneflow)
+        built = cuda_of(wheel) or cuda_of(report.version)
         if built:
             yield from _cuda(report, built)
         if wheel:
             yield from _wheel(report, *wheel.split("-")[1:3])
         if commit := environment.get("oneflow_commit"):
-            short = (COMMIT.findall(report.oneflow) or [""])[-1]
+            short = (COMMIT.findall(report.version) or [""])[-1]
             rule = Message("the version has commit {short}, the link {commit}", short=short, commit=commit)
             yield unless(
                 short and commit.startswith(short),
@@ -67,7 +63,7 @@ def _cuda(report: Report, built: str) -> Findings:
     claimed, driver = report.environment["cuda"], report.environment["driver"]
     rule = Message(
         "the OneFlow build {build} is for CUDA {built}, but the environment table has {claimed}",
-        build=report.oneflow,
+        build=report.version,
         built=built,
         claimed=claimed,
     )
@@ -97,8 +93,8 @@ def _cuda(report: Report, built: str) -> Findings:
 
 
 def _wheel(report: Report, number: str, tag: str) -> Findings:
-    match = re.search(r"\d+\.\d+\S*", report.oneflow)
-    printed = match[0] if match else report.oneflow
+    match = re.search(r"\d+\.\d+\S*", report.version)
+    printed = match[0] if match else report.version
     rule = Message("the report installs a wheel of version {number}", number=number)
     evidence = Message("wheel: {wheel}", wheel=report.environment["wheel"])
     yield unless(

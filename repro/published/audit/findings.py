@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from repro.published.claim_ids import claim_concerned
 from repro.published.figures import Figure
 from repro.utils.i18n import Message, Translate
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 KINDS = ("arithmetic", "inconsistency", "editorial", "stray", "missing")
 SEVERITIES = ("error", "warning", "note")
+RESULTS, PEERS = "results", "peers"
+"""The table of a report's own figures, and what stands for a report at figures of other frameworks."""
 HOLDS = None
 """Yielded by a rule for a comparison without discrepancy."""
 Findings = Iterator["Finding | None"]
@@ -69,6 +72,12 @@ class Finding:
     def elsewhere(self) -> str:
         """The value from another source, empty if there is none."""
         return self.expected if self.source else ""
+
+    @property
+    def claim(self) -> str:
+        """The published figure of a case that it is about; empty for figures of other tables, versions and frameworks."""
+        own = self.place.table == RESULTS and self.report != PEERS
+        return claim_concerned(self.place.row, self.place.column) if own else ""
 
     def remark(self, translate: Translate = lambda message: message) -> str:
         """The note to show after the figure."""

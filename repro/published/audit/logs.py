@@ -11,7 +11,6 @@ from repro.published.audit.findings import at_precision
 from repro.published.cases import Case, Catalogue
 from repro.published.figures import Figure
 from repro.published.logs import Log, LogError, parse
-from repro.published.rules import latency_ms, throughput
 from repro.utils.stats import median
 
 STATED = {
@@ -157,13 +156,13 @@ def _source(path: Path, name: Path, catalogue: Catalogue) -> Source:
             "nodes, GPUs per node, batch size or layout are needed",
         )
     try:
-        found = throughput(log, cases[0].rule, cases[0].global_batch)
+        found = cases[0].rule.throughput(log, cases[0].global_batch)
     except LogError as error:
         return Source(name, tuple(case.name for case in cases), problem=error.reason)
     nearest = min(cases, key=lambda case: abs(case.published.throughput - found))
     run, compared = _throughput(nearest, found)
     if nearest.published.latency_ms is not None:
-        latency = latency_ms(log, nearest.rule, nearest.global_batch)
+        latency = nearest.rule.latency_ms(log, nearest.global_batch)
         compared += (Compared("ms", nearest.published.latency_ms, latency),)
     if nearest.published.memory_mib is not None and log.memory_mib is not None:
         compared += (Compared("MiB", nearest.published.memory_mib, log.memory_mib),)

@@ -8,18 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from repro.models.registry import spec_of
 from repro.published.audit.findings import Finding, Findings, Place, slug, unless
+from repro.published.audit.material import Material
+from repro.published.cases import Case, Report
 from repro.published.figures import Figure, Peer, published_noise
 from repro.utils.i18n import N_, Message
 from repro.utils.stats import median
-
-if TYPE_CHECKING:
-    from repro.published.audit.engine import Material
-    from repro.published.cases import Case, Report
-
 
 MIB = 2**20
 PARAMETER_BYTES = 4

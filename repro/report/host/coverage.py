@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from repro.planning.derived import published_case
-from repro.planning.plan import Unit
+from repro.planning.unit import Unit
 from repro.published.cases import Case, load_catalogue
 from repro.report.charts.coverage import AS_PUBLISHED, AUDITED, DERIVED, NOTHING, CoveredCase
 from repro.report.host.cells import family, name
@@ -67,10 +67,9 @@ def covered_cases(_: Translate, found: dict[str, int]) -> tuple[CoveredCase, ...
 
 
 def _label(_: Translate, case: Case) -> str:
-    """What tells a case from the others of its report on as many GPUs: its layout if its name has that, else its batch."""
-    kind, layout, _rest = case.name.partition(f"_{case.layout}")
-    if layout:
-        return f"{kind} {case.layout}"
+    """What tells a case from the others of its report on as many GPUs: its label, else its batch."""
+    if case.label:
+        return case.label
     sharded = _(", sharded") if case.optimizer_sharding else ""
     return f"bs {case.micro_batch}{sharded}"
 

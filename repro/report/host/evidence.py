@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from repro.report.document import Block, Section, Table, Text, words
-from repro.report.host.cells import columns, link, listed
+from repro.report.document import Block, Section, Table, Text
+from repro.report.host.cells import link, listed
 from repro.report.host.results import Host
+from repro.report.tables import columns, words
 from repro.runs.digests import NAME, UNSIGNED, head, lost_commits, signers
 from repro.utils.i18n import Translate
 

@@ -20,7 +20,7 @@ from repro.analysis.verdict import judge
 from repro.planning.plan import Plan
 from repro.report.run.kinds import kind_of
 from repro.runs.archive import write_archive
-from repro.runs.digests import REPRODUCED, enter, entered, kept_before, list_of
+from repro.runs.digests import enter, entered, kept_before, list_of
 from repro.runs.files import (
     ARCHIVE,
     KEPT,
@@ -42,7 +42,6 @@ THIS_MACHINE = "this machine"
 """How a preflight names the machine that it was started on."""
 NEXT = "make model, make host-reports and make site bring the pages up to date"
 """What is left to do once kept runs were added or withdrawn."""
-HOST = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 GLOG = re.compile(r".*/oneflow\.[^/]*\.log\.(INFO|WARNING|ERROR)\.[^/]+")
 METRICS = re.compile(r".*/metrics-rank\d+\.jsonl")
 OF_NODES = re.compile(r"units/.*/fingerprints\.json")
@@ -100,13 +99,6 @@ class Replacements:
             pattern = rb"(?<![\w.])(?:" + either + rb")(?!\w|\.\d)"
             text = re.sub(pattern, lambda found: self.addresses[found[0].decode()].encode(), text)
         return UUID.sub(lambda found: self.gpus.get(found[0].decode(), "GPU").encode(), text)
-
-
-def runs_of(host: str, reproduced: Path = REPRODUCED) -> Path:
-    """The folder of a host's kept runs; RecordError unless the host's name can name one."""
-    if not HOST.fullmatch(host):
-        raise RecordError(f"HOST={host}: a name of small letters, digits and dashes, such as h200")
-    return reproduced / host / "runs"
 
 
 def keep(

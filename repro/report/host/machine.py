@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from repro.analysis.process_info import readable
-from repro.report.document import Block, Cell, Section, Table, Text, words
-from repro.report.host.cells import columns, count, measured
+from repro.report.document import Block, Cell, Section, Table, Text
 from repro.report.host.results import Host, clocks, preflight_tables
 from repro.report.host.run import KeptRun
 from repro.report.run.verdicts import OUTCOMES
+from repro.report.tables import columns, count, measured, words
 from repro.runs.digests import NAME, withdrawn
 from repro.utils.i18n import N_, Message, Translate
 
@@ -44,7 +44,7 @@ def runs(_: Translate, host: Host) -> list[Section]:
     rows = tuple(
         (
             Cell(f"{kept.label} [{kept.run.id}](runs/{kept.run.path.name})", anchor=kept.run.id),
-            *words(day(kept), gpus(kept) or _("none"), commit(_, kept)),
+            *words(day(kept), host.sessions[kept.run.id], gpus(kept) or _("none"), commit(_, kept)),
             count(len(kept.attempts)),
             count(sum(attempt["status"] == "failed" for attempt in kept.attempts)),
             *words(_came_to(_, kept), f"`{kept.description['command']}`"),
@@ -52,7 +52,7 @@ def runs(_: Translate, host: Host) -> list[Section]:
         for kept in host.runs
     )
     titles = (
-        *columns(_("Run"), _("Date"), "GPU", _("Commit")),
+        *columns(_("Run"), _("Date"), _("Session"), "GPU", _("Commit")),
         *columns(numeric=(_("Attempts"), _("Failed"))),
         *columns(_("Verdicts on speed"), _("Command")),
     )

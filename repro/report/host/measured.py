@@ -9,19 +9,20 @@ from repro.analysis.cross_hardware import TOLERANCES, published_scaling
 from repro.analysis.relations import layout_text
 from repro.analysis.results import Result
 from repro.planning.derived import published_case
-from repro.planning.plan import Unit
+from repro.planning.unit import Unit
 from repro.published.cases import load_catalogue
 from repro.published.claim_ids import MEMORY, SPEEDUP, claim_id
-from repro.report import numbers
-from repro.report.document import Block, Cell, Figure, Section, Table, words
+from repro.report import numbers, tables
+from repro.report.document import Block, Cell, Figure, Section, Table
 from repro.report.host import cells
-from repro.report.host.cells import columns, count, figures_of, least_to_most, quotient, share, subject
+from repro.report.host.cells import figures_of, least_to_most, subject
 from repro.report.host.coverage import same_configuration
 from repro.report.host.results import Host
-from repro.report.host.rows import Row, middle, throughput
+from repro.report.host.rows import Row, middle
 from repro.report.run.baselines import descriptions
 from repro.report.run.programs import PROGRAMS
 from repro.report.run.verdicts import COMPARED
+from repro.report.tables import columns, count, quotient, share, words
 from repro.utils.i18n import Translate
 
 
@@ -82,8 +83,8 @@ def _every_ratio(_: Translate, host: Host, rows: list[Row]) -> Section:
         (
             *words(_configurations(_, host, row), row.base.label),
             count(row.unit.world_size),
-            cells.measured(throughput(row.results)),
-            cells.measured(throughput(row.bases)),
+            tables.measured(row.throughput),
+            tables.measured(row.base_throughput),
             quotient(row.ratio.value if row.ratio else None),
             cells.spread(row),
             quotient(row.steady),
@@ -94,8 +95,8 @@ def _every_ratio(_: Translate, host: Host, rows: list[Row]) -> Section:
         for row in rows
     )
     caption = _(
-        "Ratios of medians of a run, in which OneFlow and PyTorch took turns, as the geometric mean over the runs. The "
-        "interval follows from how far the runs lie apart; n is their number."
+        "Ratios of medians of a run, in which OneFlow and PyTorch took turns, as the geometric mean over sessions. The "
+        "interval follows from how far the sessions lie apart; n is their number."
     )
     return _folded("ratios", _("Every configuration compared with PyTorch"), Table("ratios", titles, found, caption))
 
@@ -128,8 +129,8 @@ def gains(_: Translate, host: Host) -> list[Section]:
             count(row.unit.world_size),
             quotient(row.ratio.value if row.ratio else None),
             cells.spread(row),
-            cells.measured(throughput(row.bases)),
-            cells.measured(throughput(row.results)),
+            tables.measured(row.base_throughput),
+            tables.measured(row.throughput),
             cells.runs_of(_, row),
         )
         for row in rows
@@ -203,7 +204,7 @@ def published_efficiency(unit: Unit) -> tuple[float, int] | None:
 def _published_range(_: Translate, rows: list[Row]) -> Cell:
     found = [each for row in rows if (each := published_efficiency(row.unit))]
     if not found:
-        return cells.NONE
+        return tables.NONE
     values, sizes = sorted(value for value, _gpus in found), sorted({gpus for _value, gpus in found})
     on = _(", ").join(map(str, sizes))
     cases = {case.name for row in rows if (case := published_case(row.unit))}
@@ -232,7 +233,7 @@ def _every_efficiency(_: Translate, host: Host, rows: list[Row]) -> Section:
         (
             *words(_configurations(_, host, row), row.unit.label),
             count(row.unit.world_size),
-            cells.measured(throughput(row.results)),
+            tables.measured(row.throughput),
             share(row.ratio.value if row.ratio else None),
             cells.spread(row, numbers.percentage),
             share(row.steady),
@@ -302,8 +303,8 @@ def _every_layout(_: Translate, host: Host, rows: list[Row]) -> Section:
             *words(_configurations(_, host, row), layout_text(row.unit)),
             count(row.unit.world_size),
             count(row.unit.global_batch),
-            cells.measured(throughput(row.results)),
-            cells.measured(row.expected),
+            tables.measured(row.throughput),
+            tables.measured(row.expected),
             quotient(row.ratio.value if row.ratio else None),
             cells.spread(row),
             count(middle(each.memory_mib for each in row.results)),

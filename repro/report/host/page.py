@@ -12,12 +12,13 @@ from typing import TypeVar
 from repro.report import numbers
 from repro.report.charts.figure import write_figures
 from repro.report.committed import Contents, contents, differences
-from repro.report.document import Cell, Document, Figure, Section, Table, Text, markdown, words
+from repro.report.document import Cell, Document, Figure, Section, Table, Text, markdown
 from repro.report.host.answer import answer, gpus_text, measured, targets
-from repro.report.host.cells import NONE, columns, count, figures_of, link, spread
+from repro.report.host.cells import figures_of, link, spread
 from repro.report.host.correctness import shown
 from repro.report.host.evidence import evidence
 from repro.report.host.figures import figure_specs
+from repro.report.host.independence import independence
 from repro.report.host.machine import machine, preflight, runs
 from repro.report.host.measured import gains, layouts, memory, ratios, scaling, transfers
 from repro.report.host.notes import NOTES, PLACEHOLDER
@@ -25,6 +26,7 @@ from repro.report.host.results import Host, results_table
 from repro.report.host.windows import windows
 from repro.report.numbers import short
 from repro.report.run.programs import deviation_section
+from repro.report.tables import NONE, columns, count, words
 from repro.runs.digests import NAME
 from repro.runs.failures import Failure
 from repro.runs.files import RecordError
@@ -62,6 +64,7 @@ def build(host: Host, language: str, drawn: list[Figure]) -> Document:
         *_deviations(_, host, language),
         *machine(_, host),
         *preflight(_, host),
+        *independence(_, host),
         *evidence(_, host),
         *runs(_, host),
     )
@@ -80,17 +83,17 @@ def _counting(_: Translate, host: Host) -> list[Section]:
     every = [*host.gains, *host.ratios, *host.efficiencies, *host.layouts]
     if not every:
         return []
-    several, superseded = sum(len(row.runs) > 1 for row in every), sum(bool(row.superseded) for row in every)
+    several, superseded = sum(len(row.sessions) > 1 for row in every), sum(bool(row.superseded) for row in every)
     text = _(
         "There is one row per configuration, training program and baseline, under whatever name a run had the case. "
-        "Its figure is the geometric mean over runs; each run contributes the median of its repeats. Memory is the "
-        "median over runs. The interval follows from the spread of the runs (Student's t on logarithms, equal weight "
-        "per run, 95%), so it covers the variance of hosts and days as well as that of repeats. A single run has no "
-        "such interval and decides no target."
+        "Its figure is the geometric mean over sessions; each session contributes the geometric mean of its runs, and "
+        "each run the median of its repeats. Memory is the median over runs. The interval follows from the spread of "
+        "the sessions (Student's t on logarithms, equal weight per session, 95%), so it covers the variance of machines "
+        "and days as well as that of repeats. A single session has no such interval and decides no target."
     )
     rule = _(
         "For each configuration, only runs with the same program code as the newest one count; older ones are listed as "
-        "superseded. {several} of the {rows} rows are over several runs, and {superseded} leave superseded runs out. A "
+        "superseded. {several} of the {rows} rows are over several sessions, and {superseded} leave superseded runs out. A "
         "run's label is its place in [{list}](../{list}), to which lines are only ever added, so it never changes."
     ).format(list=NAME, several=several, rows=len(every), superseded=superseded)
     older = _(
@@ -139,7 +142,7 @@ def _notes(_: Translate, host: Host, language: str) -> list[Section]:
             return numbers.NOTHING
         written = numbers.ratio if found["of"] == "ratio" else numbers.percentage
         interval = spread(row, written)
-        value, n = written(row.ratio.value), len(row.runs)
+        value, n = written(row.ratio.value), len(row.sessions)
         if interval.sort == NONE.sort:
             return _("{value} (n = {n})").format(value=value, n=n)
         return _("{value} ({interval}, n = {n})").format(value=value, interval=interval.text, n=n)

@@ -23,15 +23,15 @@ from repro.analysis.results import RESULT_COLUMNS, Result, result_frame, results
 from repro.analysis.verification import signed_as_listed
 from repro.perfmodel.hardware import HardwareError
 from repro.perfmodel.predict import expect_unit
-from repro.planning.plan import Unit
-from repro.report.host.keep import HOST
+from repro.planning.unit import Unit
 from repro.report.host.notes import Notes, read
 from repro.report.host.rows import Measurement, Row, Target, rows
 from repro.report.host.run import KeptRun, load_run
 from repro.runs import digests, program_versions
-from repro.runs.digests import REPRODUCED
+from repro.runs.digests import HOST, REPRODUCED
 from repro.runs.files import PREFLIGHT, RecordError, RunPath, gpu_samples, names, read_json, read_toml
 from repro.runs.record import Run
+from repro.runs.sessions import sessions, span
 from repro.utils.i18n import LANGUAGES
 from repro.utils.paths import DATA
 from repro.utils.stats import median
@@ -56,6 +56,11 @@ class Host:
     def measured(self) -> list[KeptRun]:
         """The runs that measured speed on GPUs."""
         return [kept for kept in self.runs if kept.measures_speed]
+
+    @cached_property
+    def sessions(self) -> dict[str, str]:
+        """The session of each run, by the run's id."""
+        return sessions(span(kept.run.id, kept.description, kept.attempts) for kept in self.runs)
 
     @cached_property
     def ratios(self) -> list[Row]:
@@ -92,7 +97,13 @@ class Host:
             if each.unit.model in models
         }
         found = rows(
-            Measurement(kept, each, None, ratio(each.throughputs, value) if value else None)
+            Measurement(
+                kept,
+                each,
+                None,
+                ratio(each.throughputs, value) if value else None,
+                session=self.sessions[kept.run.id],
+            )
             for kept, each in ours
             if (key := (kept.run.id, each.unit.name)) in expected
             for value in (expected[key],)
@@ -114,34 +125,36 @@ class Host:
         return tuple(dict.fromkeys(unit.program for unit in units if not unit.baseline_of))
 
     @cached_property
+    def configurations(self) -> list[Row]:
+        """Every configuration by itself, over nothing."""
+        return rows(
+            Measurement(kept, each, None, None, session=self.sessions[kept.run.id])
+            for kept in self.measured
+            for each in kept.results
+            if each.throughputs
+        )
+
+    @cached_property
     def superseded(self) -> frozenset[tuple[str, str]]:
         """Run and unit of every result of a configuration that a newer run has with other code."""
-        found = rows(
-            Measurement(kept, each, None, None) for kept in self.measured for each in kept.results if each.throughputs
+        return frozenset(
+            (each.kept.run.id, each.result.unit.name) for row in self.configurations for each in row.superseded
         )
-        return frozenset((each.kept.run.id, each.result.unit.name) for row in found for each in row.superseded)
 
     @cached_property
     def comparisons(self) -> list[tuple[KeptRun, HardwareComparison]]:
-        """The comparisons of each run with published figures, without superseded cases."""
-        superseded = {
-            (kept.run.id, case)
-            for kept in self.measured
-            for each in kept.results
-            if (kept.run.id, each.unit.name) in self.superseded
-            for case in each.unit.stands_for
-        }
+        """The comparisons of each run with published figures, without those of superseded units."""
         return [
             (kept, each)
             for kept in self.measured
             for each in kept.judgement.comparisons
-            if not superseded & {(kept.run.id, each.case), (kept.run.id, each.against)}
+            if not self.superseded & {(kept.run.id, unit) for unit in each.units}
         ]
 
     def _relations(self, of: Callable[[Iterable[Result]], list[Relation]]) -> Iterator[Measurement]:
         for kept in self.measured:
             for each in of(kept.results):
-                yield Measurement(kept, each.result, each.base, each.ratio, each.steady)
+                yield Measurement(kept, each.result, each.base, each.ratio, each.steady, self.sessions[kept.run.id])
 
     @cached_property
     def newest_code(self) -> dict[tuple[str, str], str]:

@@ -1,7 +1,8 @@
 """One row for each distinct configuration and program of a host's page, over the runs that have it, and its target.
 
-Runs are the unit. Repeats of one run share its host, its driver, and the day, so how far they lie apart says nothing of
-what another run would give. A row is the geometric mean of its runs, with the interval by which they lie apart.
+The session of a machine is the unit (`repro.runs.sessions`). Repeats of one run, and runs of one session, share machine,
+driver, clocks and the day, so how far they lie apart says nothing of what another session would give. A row is the
+geometric mean of its sessions' means, with the interval by which these lie apart.
 """
 
 from __future__ import annotations
@@ -9,19 +10,19 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from repro.analysis.ratio import Ratio, ratio_over_runs
+from repro.analysis.ratio import Ratio, ratio_over_sessions
 from repro.analysis.results import Result
-from repro.planning.plan import Unit, configuration
+from repro.planning.unit import Unit, configuration
 from repro.report.host.run import KeptRun
 from repro.utils.stats import geometric_mean, median
 
 MET, MISSED, OPEN, OLD = "met", "missed", "undecided", "older code"
 """Statuses of a target. OLD is a row that only older code of its program has been measured for."""
-LEAST_RUNS = 2
-"""Runs without which no target is decided: repeats of a single run say nothing about other hosts and days."""
+LEAST_SESSIONS = 2
+"""Sessions without which no target is decided: a single one says nothing about other machines and days."""
 PRECISIONS = ("fp32", "tf32", "amp")
 """The order of precisions in tables."""
 
@@ -76,6 +77,7 @@ class Measurement:
 
     `base` is a baseline, the same training on one GPU, the published program, or None for an expectation.
     `ratio` is None where there is nothing to compare with; `steady` is the same in the steady state, where it is known.
+    `session` is that of the run; measurements without one count as of one session.
     """
 
     kept: KeptRun
@@ -83,6 +85,7 @@ class Measurement:
     base: Result | None
     ratio: Ratio | None
     steady: float | None = None
+    session: str = ""
 
     @property
     def configuration(self) -> str:
@@ -150,30 +153,48 @@ class Row:
         return [each.base for each in self.measurements if each.base]
 
     @property
-    def ratio(self) -> Ratio | None:
-        """Over several runs the geometric mean of their ratios, with the interval by which these lie apart.
+    def sessions(self) -> tuple[str, ...]:
+        """The sessions of the runs that count, oldest first."""
+        return tuple(dict.fromkeys(each.session for each in self.measurements))
 
-        Of a single run its own, with the interval by which its repeats lie apart.
-        """
-        found = [each.ratio for each in self.measurements if each.ratio]
-        if len(found) < 2:
-            return found[0] if found else None
-        return ratio_over_runs([each.value for each in found])
+    @property
+    def ratio(self) -> Ratio | None:
+        """The geometric mean of the sessions' means, with the interval by which these lie apart; TooFew of a single one."""
+        found = self._by_session(lambda each: each.ratio.value if each.ratio else None)
+        return ratio_over_sessions(found) if found else None
+
+    @property
+    def throughput(self) -> float:
+        """The same mean of the runs' medians, samples/s; its quotient with `base_throughput` is the ratio."""
+        return geometric_mean(self._by_session(lambda each: each.result.throughput))
+
+    @property
+    def base_throughput(self) -> float:
+        """The throughput of what the row is over, samples/s; ValueError where it is over an expectation."""
+        return geometric_mean(self._by_session(lambda each: each.base.throughput if each.base else None))
 
     @property
     def steady(self) -> float | None:
-        """The geometric mean of the runs' ratios in the steady state, which decides nothing; None unless all have one."""
-        found = [each.steady for each in self.measurements if each.steady]
-        return geometric_mean(found) if found and len(found) == len(self.measurements) else None
+        """The same mean of the ratios in the steady state, which decides nothing; None unless all runs have one."""
+        known = all(each.steady for each in self.measurements)
+        return geometric_mean(self._by_session(lambda each: each.steady)) if known else None
 
     @property
     def status(self) -> str:
-        """The target's status, OPEN with fewer than LEAST_RUNS runs, OLD if not current; empty without a target."""
+        """The target's status, OPEN with fewer than LEAST_SESSIONS, OLD if not current; empty without a target."""
         if not self.target or not self.ratio:
             return ""
         if not self.current:
             return OLD
-        return self.target.status(self.ratio) if len(self.measurements) >= LEAST_RUNS else OPEN
+        return self.target.status(self.ratio) if len(self.sessions) >= LEAST_SESSIONS else OPEN
+
+    def _by_session(self, of: Callable[[Measurement], float | None]) -> list[float]:
+        """For each session the geometric mean of what its runs have; none of one without."""
+        groups: dict[str, list[float]] = defaultdict(list)
+        for each in self.measurements:
+            if value := of(each):
+                groups[each.session].append(value)
+        return list(map(geometric_mean, groups.values()))
 
 
 def rows(measurements: Iterable[Measurement]) -> list[Row]:
@@ -200,11 +221,6 @@ def rows(measurements: Iterable[Measurement]) -> list[Row]:
             alone[group[0].own] += superseded
     found = [replace(row, superseded=(*alone.pop(row.measurements[0].own, ()), *row.superseded)) for row in found]
     return sorted(found, key=lambda row: (*_kind(row.unit), row.base.label if row.bases else ""))
-
-
-def throughput(results: Iterable[Result]) -> float:
-    """The geometric mean over runs of their medians, samples/s: quotients of two such means are those of rows."""
-    return geometric_mean([each.throughput for each in results if each.throughput])
 
 
 def middle(values: Iterable[float | None]) -> float | None:

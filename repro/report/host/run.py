@@ -10,7 +10,8 @@ from repro.analysis.evidence import Evidence, require
 from repro.analysis.process_info import program_starts
 from repro.analysis.results import Result, summarise
 from repro.analysis.verdict import Judgement, judge
-from repro.planning.plan import PUBLISHED, Plan, Unit
+from repro.planning.plan import PUBLISHED, Plan
+from repro.planning.unit import Unit
 from repro.report.run.kinds import kind_of
 from repro.runs.program_versions import BASELINES, TRAINERS, Versions, version
 from repro.runs.record import Run

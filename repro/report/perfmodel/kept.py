@@ -7,14 +7,13 @@ from pathlib import Path
 import pandas as pd
 
 from repro.perfmodel.hardware import HardwareError, from_devices
-from repro.perfmodel.predict import program_of
-from repro.perfmodel.training import family_of, kind_of
+from repro.perfmodel.training import kind_of
 from repro.perfmodel.validation import Measurement
 from repro.perfmodel.work import Job
 from repro.planning.derived import case_of
-from repro.report.host.keep import REPRODUCED
 from repro.report.host.results import hosts, load
 from repro.report.host.run import KeptRun
+from repro.runs.digests import REPRODUCED
 
 
 def kept_measurements(reproduced: Path = REPRODUCED) -> list[Measurement]:
@@ -42,14 +41,14 @@ def _rows(host: str, kept: KeptRun) -> list[dict]:
         case = case_of(result.unit)
         measured = result.throughputs and result.memory_mib is not None
         if case is not None and measured and case.layout.world_size <= len(kept.gpus):
-            program = program_of(result.unit)
+            program = result.unit.program
             found.append(
                 {
                     "name": result.unit.name,
                     "program": program,
                     "host": host,
                     "gpu": kept.gpus[0]["name"],
-                    "family": family_of(case),
+                    "family": case.family,
                     "kind": kind_of(case),
                     "run": kept.run.id,
                     "repeats": len(result.throughputs),

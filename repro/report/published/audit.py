@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from repro.published.audit.engine import Audit
 from repro.published.audit.findings import Finding
-from repro.published.claim_ids import THROUGHPUT, claim_concerned, claim_id
-from repro.report.document import Cell, Column, Section, Table, Text, figure, percent, words
+from repro.published.claim_ids import THROUGHPUT, claim_id
+from repro.report.document import Cell, Column, Section, Table, Text
+from repro.report.tables import figure, percent, words
 from repro.utils.i18n import N_, Translate
 
 KINDS = {
@@ -123,7 +124,7 @@ def _row(_: Translate, found: Finding) -> tuple[Cell, ...]:
         why = _("{rule}; {evidence}").format(rule=why, evidence=found.evidence.text(_))
     return (
         Cell(place(_, found)),
-        Cell(found.printed, claim=claim_concerned(found.place.row, found.place.column)),
+        Cell(found.printed, claim=found.claim),
         *words(found.recomputed or "–", _elsewhere(_, found), _(KINDS[found.kind])),
         Cell(_(SEVERITIES[found.severity]), tone=TONES[found.severity]),
         Cell(why),

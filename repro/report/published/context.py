@@ -8,9 +8,10 @@ import re
 from collections.abc import Iterable, Iterator
 
 from repro.models.registry import spec_of
-from repro.report.document import Cell, Code, Column, Items, Section, Table, Text, figure, words
+from repro.report.document import Cell, Code, Column, Items, Section, Table, Text
 from repro.report.published.tables import Sheet
 from repro.report.run.bench import rule_text
+from repro.report.tables import figure, words
 from repro.utils.i18n import N_, Translate
 
 ENVIRONMENT = {
@@ -79,8 +80,8 @@ def environment(sheet: Sheet) -> Section:
     rows.append(
         (
             Cell("OneFlow"),
-            sheet.cell("environment", "", "oneflow", f"`{report.oneflow}`"),
-            Cell(_source_of(sheet, "report.oneflow")),
+            sheet.cell("environment", "", "oneflow", f"`{report.version}`"),
+            Cell(_source_of(sheet, "report.version")),
         )
     )
     trainer = report.trainer

@@ -8,7 +8,7 @@ from pathlib import Path
 from repro.published.audit.engine import Audit, as_json, audit
 from repro.published.cases import Report
 from repro.report.committed import contents, differences
-from repro.report.document import Attachment, Cell, Column, Document, Figure, Section, Table, figure, markdown, words
+from repro.report.document import Attachment, Cell, Column, Document, Figure, Section, Table, markdown
 from repro.report.published import audit as audit_report
 from repro.report.published import context as published_context
 from repro.report.published import history as published_history
@@ -17,6 +17,7 @@ from repro.report.published import tables as published_tables
 from repro.report.published.figures import published_figures
 from repro.report.published.peers import peers
 from repro.report.published.tables import Sheet
+from repro.report.tables import figure, words
 from repro.utils.i18n import LANGUAGES, catalogue
 from repro.utils.paths import REPORTS
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from repro.published.cases import Case
 from repro.published.claim_ids import claim_at
 from repro.published.figures import Figure, Peer
-from repro.report.document import Cell, Column, Section, Table, Text, figure
+from repro.report.document import Cell, Column, Section, Table, Text
 from repro.report.published.tables import TITLES, Sheet
+from repro.report.tables import figure
 from repro.utils.i18n import Translate
 
 
@@ -68,7 +69,7 @@ def _peer_columns(sheet: Sheet, found: list[Peer], identity: str, caption: str) 
 
 
 def _version(sheet: Sheet) -> str:
-    return sheet.report.oneflow.removeprefix("v").split(",")[0]
+    return sheet.report.version.removeprefix("v").split(",")[0]
 
 
 def _peer_title(_: Translate, framework: str, version: str, variant: str, batch: int) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from repro.models.programs import PUBLISHED
-from repro.models.registry import spec_of
 from repro.published.deviations import deviations
+from repro.published.ports import published_program
 from repro.report.document import Section, Text
 from repro.report.effects import effects, gain_table, gain_text, gains, measurement_section
 from repro.report.programs import choice_table, deviation_table
@@ -14,7 +13,7 @@ from repro.report.published.tables import Sheet
 def choices(sheet: Sheet) -> Section:
     """What `PROGRAM=published` and `PROGRAM=tuned` choose for the cases of this report."""
     _, report = sheet._, sheet.report
-    program = spec_of(report.model).program(PUBLISHED, report.log_generation)
+    program = published_program(report.model, report.id)
     text = Text(
         _(
             "`PROGRAM=published`, the default, runs the port of the published program, with its options. `PROGRAM=tuned` "
@@ -33,7 +32,7 @@ def kept_otherwise(sheet: Sheet, language: str) -> Section:
         _(
             "The published program ran on {published}. Its port to oneflow 0.8.0 differs as follows "
             "(`repro/models/deviations.toml`):"
-        ).format(published=f"`{report.oneflow}`")
+        ).format(published=f"`{report.version}`")
     )
     table = deviation_table(_, language, "deviations", found, measured=effects(_, (report.id,)))
     gained = gains((report.id,))

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from repro.analysis.process_info import readable
 from repro.planning.plan import Plan
-from repro.report.document import Column, Section, Table, Text, words
+from repro.report.document import Column, Section, Table, Text
+from repro.report.tables import words
 from repro.utils.i18n import Translate
 
 

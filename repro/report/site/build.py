@@ -1,4 +1,4 @@
-"""Writes the site: each page in each language, what they share, and the claims as CSV."""
+"""Writes the site into a folder, and the files of the repository that are made from the same data."""
 
 from __future__ import annotations
 
@@ -9,26 +9,23 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from repro.report.committed import contents, differences
 from repro.report.document import Attachment, Document, markdown, template
 from repro.report.html import LANGUAGE_NAMES, LANGUAGE_TAGS, attached, block_functions, script_of, style_of, words
-from repro.report.site import links, preview, readme, reproduce
+from repro.report.site import links, readme, reproduce
 from repro.report.site.anchors import anchored
 from repro.report.site.claims import csv
 from repro.report.site.lists import navigation
-from repro.report.site.pages import Content, Page, home_figures, pages, write_preview
-from repro.report.site.print_pages import PRINTED
-from repro.utils.errors import ReproError
+from repro.report.site.pages import Content, Page, home_figures, pages
 from repro.utils.i18n import LANGUAGES, catalogue
 from repro.utils.paths import REPORTS, ROOT
 from repro.utils.progress import Steps
 
 FOLDER = REPORTS / "site"
+"""Where `make site` writes the pages, which links between them and the reports start from; git ignores it."""
 FIGURES = REPORTS / "figures"
 CLAIMS = "claims.csv"
-ARTIFACT = "ARTIFACT.md"
+ARTIFACTS = {"en": "ARTIFACT.md", "zh": "ARTIFACT.zh.md"}
 POLICY = (
     "default-src 'none'; style-src {0}; script-src {0}; img-src {0} data:; base-uri 'none'; form-action 'none'".format(
         "'self' file:"
@@ -36,18 +33,14 @@ POLICY = (
 )
 """The site's own files and nothing else. For pages opened from a disk not every browser counts these as 'self'."""
 DESCRIPTION = 155
-"""Characters of a page's description that search engines and chats show."""
+"""Characters of a page's description that search engines show."""
 
 
-class SiteError(ReproError):
-    """A setting of the site is wrong."""
-
-
-def render(folder: Path = FOLDER, base_url: str = "", jobs: int | None = None) -> list[Path]:
+def render(folder: Path = FOLDER, jobs: int | None = None) -> list[Path]:
     """Write all pages into a folder that is emptied first; their paths.
 
-    `base_url` is the address under which this folder will be served, empty if that is not known; `jobs` is the number of
-    processes, by default one per processor.
+    Links lead where they do from `FOLDER`, whatever the folder. `jobs` is the number of processes, by default one per
+    processor.
     """
     shutil.rmtree(folder, ignore_errors=True)
     for language in LANGUAGES:
@@ -56,11 +49,10 @@ def render(folder: Path = FOLDER, base_url: str = "", jobs: int | None = None) -
     (folder / "assets").mkdir()
     for name, text in assets.items():
         (folder / "assets" / name).write_text(text, encoding="utf-8", newline="\n")
-    write_preview(content(), folder / "assets" / preview.NAME)
     names = [page.name for page in pages(content())]
     with ProcessPoolExecutor(jobs or os.cpu_count()) as pool:
         steps = Steps(len(names), "pages")
-        for name, _done in zip(names, pool.map(partial(_write, folder, base_url), names), strict=True):
+        for name, _done in zip(names, pool.map(partial(_write, folder), names), strict=True):
             steps.done(name)
     (folder / "index.html").write_text(_entrance(), encoding="utf-8")
     return [path for path in folder.rglob("*") if path.is_file()]
@@ -75,48 +67,38 @@ def content() -> Content:
 def tables() -> dict[Path, str]:
     """The files outside the site that come from the same data, by their place: claims, appendix, READMEs and their figure."""
     found = content()
-    document = reproduce.build("en", found.claims)
     with tempfile.TemporaryDirectory() as scratch:
         drawn = {each: home_figures(found, each, Path(scratch))[0] for each in LANGUAGES}
         pictures = {FIGURES / each.file.name: each.file.read_text(encoding="utf-8") for each in drawn.values()}
     shown = {each: replace(block, file=FIGURES / block.file.name) for each, block in drawn.items()}
+    appendix = {each: markdown(reproduce.build(each, found.claims), ROOT) for each in LANGUAGES}
     return {
         **pictures,
         **readme.expected(found, shown),
         REPORTS / CLAIMS: csv(found.claims),
-        ROOT / ARTIFACT: markdown(document, ROOT).replace("](claims.html)", "](reports/site/en/claims.html)"),
+        **{
+            ROOT / ARTIFACTS[each]: appendix[each].replace("](claims.html)", f"](reports/{CLAIMS})")
+            for each in LANGUAGES
+        },
     }
 
 
-def address(given: str) -> str:
-    """The address under which the site will be served, without a slash at its end; SiteError if it is none."""
-    parts = urlsplit(given)
-    if given and (parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment):
-        raise SiteError(f"BASE_URL={given}: give the address of the site's folder, such as https://example.org/site")
-    return given.rstrip("/")
-
-
-def write(base_url: str = "") -> list[Path]:
+def write() -> list[Path]:
     """Write the site and the files outside it; the paths of the home pages and of these files."""
     texts = tables()
     FIGURES.mkdir(exist_ok=True)
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8", newline="\n")
-    render(base_url=base_url)
+    render()
     return [*(FOLDER / language / "index.html" for language in LANGUAGES), *texts]
 
 
-def differing(folder: Path = FOLDER, base_url: str = "") -> list[Path]:
-    """The files that are not what the data gives, those that are missing, and those too many."""
-    with tempfile.TemporaryDirectory() as scratch:
-        due = contents(Path(scratch), render(Path(scratch), base_url))
-    there = {name: content for name, content in contents(folder).items() if name.parts[0] != PRINTED}
-    stale = differences(folder, due, there)
-    texts = (path for path, text in tables().items() if not path.is_file() or path.read_text("utf-8") != text)
-    return sorted([*stale, *texts])
+def differing() -> list[Path]:
+    """The files of the repository that are missing or not what the data gives; the pages are not among them."""
+    return sorted(path for path, text in tables().items() if not path.is_file() or path.read_text("utf-8") != text)
 
 
-def _write(folder: Path, base_url: str, name: str) -> None:
+def _write(folder: Path, name: str) -> None:
     """Write one page in both languages; for a process of the pool, which reads the content once."""
     found = content()
     every = {page.name: page for page in pages(found)}
@@ -125,12 +107,12 @@ def _write(folder: Path, base_url: str, name: str) -> None:
         documents = {language: every[name].build(language, drawn) for language in LANGUAGES}
         for language, document in documents.items():
             shown = anchored(document, {claim.id for claim in found.claims})
-            text = html(every[name], shown, set(every), base_url)
+            text = html(every[name], shown, set(every))
             (folder / language / f"{name}.html").write_text(text, encoding="utf-8", newline="\n")
 
 
-def html(page: Page, document: Document, names: set[str], base_url: str = "") -> str:
-    """One page in one language; without `base_url` the address of its preview picture is relative."""
+def html(page: Page, document: Document, names: set[str]) -> str:
+    """One page in one language."""
     language = document.language
     _ = catalogue(language).gettext
     resolve = links.resolver(page.base, FOLDER / language, names, links.rendered())
@@ -150,9 +132,6 @@ def html(page: Page, document: Document, names: set[str], base_url: str = "") ->
         words=words(_),
         description=_plain(document.lead)[:DESCRIPTION],
         policy=POLICY,
-        address=base_url and f"{base_url}/{language}/{page.name}.html",
-        preview=f"{base_url or '..'}/assets/{preview.NAME}",
-        preview_size=(preview.WIDTH, preview.HEIGHT),
         **block_functions(attachment, resolve),
     )
 

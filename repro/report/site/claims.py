@@ -17,11 +17,11 @@ from repro.models.programs import PUBLISHED
 from repro.perfmodel.hardware import describe
 from repro.perfmodel.plan_table import Row as Planned
 from repro.perfmodel.plan_table import plan_rows
-from repro.planning.plan import Unit
+from repro.planning.unit import Unit
 from repro.published.audit.engine import Audit
 from repro.published.audit.findings import Finding
 from repro.published.cases import Case, Report
-from repro.published.claim_ids import COLUMNS, MEMORY, SPEEDUP, THROUGHPUT, anchor, claim_id
+from repro.published.claim_ids import MEMORY, SPEEDUP, THROUGHPUT, anchor, claim_id
 from repro.published.figures import Figure
 from repro.report.host.coverage import every_unit
 from repro.report.host.results import Host
@@ -173,7 +173,7 @@ def _same_on_one_gpu(each: Case, case: Case) -> bool:
 def _findings(audit: Audit, case: Case, metric: str) -> Iterator[Finding]:
     """What the audit found at the figure itself."""
     for each in audit.of(case.report):
-        if each.place.row == case.name and each.place.column in COLUMNS[metric]:
+        if each.claim == claim_id(case.name, metric):
             yield each
 
 
@@ -190,7 +190,7 @@ def _measured(hosts: Iterable[Host], case: Case, metric: str) -> Iterator[Measur
                 if value is not None:
                     verdicts = (each for each in kept.judgement.verdicts if each.case == case.name)
                     verdict = next(verdicts, None) if metric == THROUGHPUT else None
-                    program, repeats = unit.program or PUBLISHED, len(result.throughputs)
+                    program, repeats = unit.program, len(result.throughputs)
                     newest[program] = Measured(host.name, kept, program, value, repeats, unit.name, verdict)
         yield from newest.values()
 
@@ -208,7 +208,7 @@ def _value(kept: KeptRun, case: Case, metric: str, throughput: float | None, mem
 def coverage(units: Sequence[Unit], case: Case) -> str:
     """How far a case was run by these units of all hosts."""
     own = [unit for unit in units if case.name in unit.stands_for]
-    if any((unit.program or PUBLISHED) == PUBLISHED for unit in own):
+    if any(unit.program == PUBLISHED for unit in own):
         return AS_PUBLISHED
     if own:
         return OTHERWISE

@@ -23,7 +23,7 @@ from repro.report.published import page as published_page
 from repro.report.published.figures import published_figure_specs
 from repro.report.run import page as run_page
 from repro.report.run.attachments import illustrated
-from repro.report.site import claims_page, home, lists, preview, reproduce
+from repro.report.site import claims_page, home, lists, reproduce
 from repro.report.site.claims import Claim, claims
 from repro.utils.paths import REPORTS, ROOT
 
@@ -158,8 +158,3 @@ def home_figures(content: Content, language: str, folder: Path) -> list[Figure]:
 
 def _coverage(content: Content) -> FigureSpec:
     return coverage_figure(levels(every_unit(content.hosts), [case.name for case in content.audit.material.cases]))
-
-
-def write_preview(content: Content, file: Path) -> None:
-    """Draw the picture that chats show with a link to the site."""
-    preview.write(file, home.TITLE, home.short(str, content.claims), _coverage(content).chart(str))

@@ -8,8 +8,9 @@ from repro.perfmodel.hardware import describe
 from repro.perfmodel.plan_table import duration, plan_rows
 from repro.planning.plan import verdict_looks
 from repro.published.claim_ids import THROUGHPUT
-from repro.report.document import Cell, Code, Column, Document, Items, Section, Table, Text, figure, words
+from repro.report.document import Cell, Code, Column, Document, Items, Section, Table, Text
 from repro.report.site.claims import PUBLISHED_CLUSTER, Claim, command
+from repro.report.tables import figure, words
 from repro.utils.i18n import Translate, catalogue
 
 

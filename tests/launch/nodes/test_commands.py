@@ -10,7 +10,7 @@ from repro.launch.nodes.code_upload import Code
 from repro.launch.nodes.commands import Host, network_environment
 from repro.launch.nodes.work import dry_lines, work_of
 from repro.launch.placement import place
-from repro.planning.plan import Unit
+from repro.planning.unit import Unit
 from tests.support.clusters import DIGEST, NODES, V100
 
 CPUS = ("0-19,40-59",) * 4 + ("20-39,60-79",) * 4

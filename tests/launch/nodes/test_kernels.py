@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from repro.cli.options import RunOptions
 from repro.cli.session import Session
 from repro.cli.settings import Invocation
 from repro.cluster.inventory import ClusterError
@@ -65,7 +66,7 @@ def bench(cluster, tmp_path):
         code = Code(standins(tmp_path / "programs"), changed.stack == "cu102-modern")
         launcher = SshLauncher(ClusterTarget(changed, code, changed.port))
         plan = make_plan(load_catalogue().select(model, None), 1, "published", 1)
-        session = Session(Invocation("bench", {}), tmp_path / "runs")
+        session = Session(invocation=Invocation("bench", {}), options=RunOptions(runs=tmp_path / "runs"))
         try:
             session.run_on_cluster(None, launcher, lambda: (plan, {}))
         finally:
@@ -106,7 +107,7 @@ def test_what_cannot_be_compared_is_never_started(cluster, gpu, tmp_path):
     """The real program, and no GPU behind nvidia-smi."""
     gpu("Tesla V100-SXM2-16GB")
     plan = make_plan(load_catalogue().select("gpt", "DP_1x1x1*"), 1, "published", 1)
-    session = Session(Invocation("bench", {}), tmp_path / "runs")
+    session = Session(invocation=Invocation("bench", {}), options=RunOptions(runs=tmp_path / "runs"))
     launcher = SshLauncher(ClusterTarget(cluster, Code(), cluster.port))
     with pytest.raises(KernelError, match="node0: the operators cannot be compared with the CPU: rank 0 on node0"):
         session.run_on_cluster(None, launcher, lambda: (plan, {}))

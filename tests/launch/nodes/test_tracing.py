@@ -12,7 +12,7 @@ from repro.launch.nodes.commands import Host
 from repro.launch.nodes.tracing import Tracing
 from repro.launch.nodes.work import work_of
 from repro.launch.select import select
-from repro.planning.plan import Unit
+from repro.planning.unit import Unit
 from tests.support.clusters import V100
 
 HOSTS = [Host(f"10.1.0.{i}", "1000:1000", "/var/lib/w/venv/launch.py") for i in range(1, 5)]

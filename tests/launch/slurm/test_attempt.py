@@ -24,7 +24,7 @@ from repro.launch.slurm.attempt import minutes_of, slurm_attempts
 from repro.launch.slurm.batch_script import JobRequest, work_of_step
 from repro.launch.slurm.client import Job, SlurmClient, SlurmError, parse_account, parse_job
 from repro.launch.slurm.jobs import Jobs
-from repro.planning.plan import Unit
+from repro.planning.unit import Unit
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
 from tests.support.patience import patience
 from tests.support.slurm import lay_slurm

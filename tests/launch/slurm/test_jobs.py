@@ -16,6 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from repro.cli.options import RunOptions
 from repro.cli.session import Session
 from repro.cli.settings import Exit, Invocation
 from repro.cluster.cluster import Baseline, Cluster, Image, Node, Slurm
@@ -94,7 +95,9 @@ def bench(tmp_path, cluster):
     def run(plan, code=None, before=None, wrapped=lambda attempt_of: attempt_of, datasets=(), **changes):
         changed = replace(cluster, **changes)
         target = ClusterTarget(changed, code or Code(STANDIN), changed.port)
-        session = Session(Invocation("bench", {}), tmp_path / "runs", before and before.id)
+        session = Session(
+            invocation=Invocation("bench", {}), options=RunOptions(runs=tmp_path / "runs", run=before and before.id)
+        )
         try:
             session.run_on_cluster(before, SlurmLauncher(target), lambda: (plan, {}), datasets, wrapped)
         finally:

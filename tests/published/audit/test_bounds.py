@@ -7,9 +7,9 @@ import pytest
 
 from repro.models.registry import spec_of
 from repro.published.audit import arithmetic, claims, consistency, editorial, environment, plausibility
-from repro.published.audit.engine import Material
 from repro.published.audit.findings import Place
 from repro.published.audit.flops import efficiency
+from repro.published.audit.material import Material
 from repro.published.audit.plausibility import implied_tflops, state_floor_mib
 from repro.published.cases import Catalogue, Layout
 from repro.published.figures import Figure, published_noise

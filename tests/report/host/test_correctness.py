@@ -6,7 +6,7 @@ from repro.analysis.kernel_trace import Kernel, Profile
 from repro.analysis.loss_curves import CurveComparison, Curves, Deviation, Tolerance
 from repro.analysis.profiles import ProfileComparison, Profiled, Profiles
 from repro.planning.loss_curves import CONTROL, ERROR, LAYOUT
-from repro.planning.plan import Unit
+from repro.planning.unit import Unit
 from repro.report.host.correctness import shown, shown_figures
 from repro.report.host.notes import Notes
 from repro.report.host.results import Host

@@ -11,8 +11,8 @@ import pytest
 
 from repro.analysis.process_info import process_info
 from repro.report.host import keep as keeping
-from repro.report.host.keep import REPRODUCED, UUID, Replacements, keep, replacements, runs_of
-from repro.runs.digests import entered
+from repro.report.host.keep import UUID, Replacements, keep, replacements
+from repro.runs.digests import REPRODUCED, entered, runs_of
 from repro.runs.files import KEPT, content, gpu_samples, names, open_files, read_json
 from repro.runs.manifest import DERIVED, MANIFEST, record, verify
 from repro.runs.metrics import events
@@ -260,15 +260,6 @@ def test_a_preflight_is_kept_too(tmp_path):
     (finding,) = read_json(root / "preflight.json")["findings"]
     assert (finding["machine"], finding["found"]) == ("host1", "x is there")
     assert read_json(root / "allreduce-host1" / "allreduce.json")["ranks"] == 4
-
-
-def test_the_task_asks_for_run_and_host(task, tmp_path):
-    done = task("keep", RUN="x")
-    assert done.returncode == 2
-    assert "make keep needs HOST=" in done.stderr
-    done = task("keep", RUN="x", HOST="h200", RUNS=str(tmp_path))
-    assert done.returncode == 2
-    assert "no such run" in done.stderr
 
 
 @pytest.mark.parametrize("archive", COMMITTED, ids=lambda path: path.stem)

@@ -44,7 +44,9 @@ def test_the_page_opens_with_what_was_measured_and_what_follows(reproduced):
     )
     assert "1 in their published configuration and 2 shrunk or otherwise derived" in head
     assert "(runs: 1; attempts: 49, failed: 1, interrupted: 0)." in head
-    assert "No target is decided: all 9 rest on a single run each, and 2 are needed. 2 of the measured values" in head
+    assert (
+        "No target is decided: all 9 rest on a single session each, and 2 are needed. 2 of the measured values" in head
+    )
     assert re.findall(r"figures/(\w+)\.en\.svg", head) == ["ratios", "efficiency"]
     assert "|" not in head, "no table before the figures"
 
@@ -69,7 +71,7 @@ def test_what_may_be_concluded_follows_from_what_ran(host):
 
 def test_targets_are_counted_by_their_rows(host):
     rows = host.aimed
-    found = [replace(rows[0], measurements=rows[0].measurements * 2)]
+    found = [replace(rows[0], measurements=tuple(replace(rows[0].measurements[0], session=each) for each in "ab"))]
     assert "0 met, 0 missed, 1 undecided, 0 of these" in decided(ENGLISH, found)
     within = sum(row.target.holds(row.ratio.value) for row in rows)
     assert 0 < within < len(rows)

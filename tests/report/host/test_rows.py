@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from repro.analysis.cross_hardware import comparisons
 from repro.analysis.results import summarise
 from repro.models.programs import KINDS
 from repro.planning.plan import Plan, make_plan
@@ -22,6 +23,7 @@ from tests.support.kept import bench_run, throughput
 
 DAY = 86400
 ONE_GPU = "DP_1x1x1_2_1536x16"
+CATALOGUE = load_catalogue()
 ENGLISH = catalogue("en").gettext
 
 
@@ -86,8 +88,8 @@ def test_runs_of_equal_code_are_one_row(host, kept):
     assert interval.confidence == 0.95
 
 
-def test_repeats_within_a_run_do_not_narrow_the_interval_over_runs(host, kept):
-    """Two runs far apart, each of them with six repeats that hardly differ: the interval holds both runs."""
+def test_repeats_within_a_run_do_not_narrow_the_interval_over_sessions(host, kept):
+    """Two sessions far apart, each of them with six repeats that hardly differ: the interval holds both."""
     row = row_of(over(host, again(kept, 1, 0.95, code="a"), again(kept, 2, 1.0, code="a")))
     within = [each.ratio.interval for each in row.measurements]
     assert within[0].high < within[1].low
@@ -102,6 +104,39 @@ def test_repeats_within_a_run_do_not_narrow_the_interval_over_runs(host, kept):
 def test_runs_decide_a_target_and_a_single_one_does_not(host, kept, factors, status):
     runs = [again(kept, n, factor, code="a") for n, factor in enumerate(factors, 1)]
     assert row_of(over(host, *runs)).status == status
+
+
+HOUR = DAY / 24
+
+
+def at(kept, *hours, factors=None):
+    """Runs of equal code that began this many hours after the first, with OneFlow this much faster."""
+    return [
+        replace(run, description=run.description | {"created": kept.description["created"] + hour * HOUR})
+        for number, hour in enumerate(hours)
+        for run in [again(kept, number, (factors or (1.0,) * len(hours))[number], code="a")]
+    ]
+
+
+def test_runs_of_one_session_decide_as_little_as_one_run(host, kept):
+    """Three runs within an hour of each other, far above the target and close together: one session."""
+    together = over(host, *at(kept, 0, 1, 2, factors=(1.2, 1.2005, 1.201)))
+    row = row_of(together)
+    assert set(together.sessions.values()) == {"S1"} and row.sessions == ("S1",) and len(row.runs) == 3
+    assert row.status == OPEN and not row.ratio.interval and row.ratio.interval.needed == 2
+    apart = over(host, *at(kept, 0, 24, 48, factors=(1.2, 1.2005, 1.201)))
+    assert row_of(apart).sessions == ("S1", "S2", "S3") and row_of(apart).status == MET
+
+
+def test_a_session_counts_once_however_many_runs_it_has(host, kept):
+    """Two runs of one session at 1.0, one of another at 1.1: the mean of the sessions, not of the runs."""
+    row = row_of(over(host, *at(kept, 0, 1, 24, factors=(1.0, 1.0, 1.1))))
+    assert row.sessions == ("S1", "S2") and row.ratio.interval.samples == (2,)
+    assert row.ratio.value == pytest.approx(0.9 * math.sqrt(1.1), rel=1e-3)
+    assert row.throughput / row.base_throughput == pytest.approx(row.ratio.value)
+    one, two, three = row.measurements
+    steady = replace(row, measurements=(replace(one, steady=0.8), replace(two, steady=0.8), replace(three, steady=0.9)))
+    assert steady.steady == pytest.approx(math.sqrt(0.8 * 0.9))
 
 
 def test_the_steady_state_is_over_the_same_runs(host, kept):
@@ -139,6 +174,30 @@ def test_a_row_of_older_code_decides_nothing_whatever_its_interval(host, kept):
     more = " Rows that were measured with older code of their program only do not count: 1."
     assert decided(ENGLISH, [*others, row_of(found)]) == decided(ENGLISH, others) + more
     assert decided(ENGLISH, [row_of(found)]) == "No target is decided." + more
+
+
+def with_tuned(kept, code):
+    """The run with the unit on one GPU in the tuned program as well, of this code, at the same speed."""
+    unit = next(each for each in kept.plan.units if each.name == ONE_GPU)
+    tuned = replace(unit, name=f"{ONE_GPU}.tuned", program="tuned", config={**unit.config, "program": "tuned"})
+    plan = replace(kept.plan, units=(*kept.plan.units, tuned))
+    copies = [
+        each | {"unit": tuned.name, "code": {"sha256": code}} for each in kept.attempts if each["unit"] == ONE_GPU
+    ]
+    attempts = [*kept.attempts, *copies]
+    results = summarise(plan, attempts)
+    judged = replace(kept.judgement, comparisons=tuple(comparisons([(CATALOGUE.case(ONE_GPU), results[0])])))
+    return replace(kept, plan=plan, attempts=attempts, results=results, judgement=judged)
+
+
+def test_a_superseded_tuned_unit_leaves_the_published_programs_comparison(host, kept):
+    old, new = with_tuned(again(kept, 1, code="a"), "a"), with_tuned(again(kept, 2, code="a"), "b")
+    found = over(host, old, new)
+    assert found.superseded == {("run-1", f"{ONE_GPU}.tuned")}
+    about = [(run.label, each.kind) for run, each in found.comparisons if each.case == ONE_GPU]
+    assert about == [("R1", "memory"), ("R2", "memory")]
+    programs = again(kept, 2, code="b")
+    assert [run.label for run, each in over(host, again(kept, 1, code="a"), programs).comparisons] == ["R2"]
 
 
 def test_an_older_run_beside_another_baseline_is_superseded(host, kept):

@@ -185,7 +185,7 @@ def test_a_withdrawal_that_its_successor_does_not_bear_out_gives_no_page(hosts):
 def test_the_task_lists_or_withdraws_what_the_history_has(hosts, monkeypatch, capsys):
     old, new = hosts.add("a"), hosts.add("b")
     kept, listed = hosts.h200 / "runs" / f"{old}.zip", hosts.folder / NAME
-    monkeypatch.setattr("repro.report.host.keep.runs_of", lambda host: hosts.folder / host / "runs")
+    monkeypatch.setattr("repro.runs.digests.runs_of", lambda host: hosts.folder / host / "runs")
     asked, before = Invocation("withdraw", {}), listed.read_text()
     withdraw_task.body(asked, "h200", check=True)
     said = f"{archive(old)}: superseded by {new}\n"

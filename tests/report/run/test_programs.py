@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from repro.planning.plan import Unit
+from repro.planning.unit import Unit
 from repro.report.run.programs import program_rows
 from repro.utils.i18n import catalogue
 

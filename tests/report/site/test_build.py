@@ -3,7 +3,6 @@
 import html
 import re
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -12,31 +11,32 @@ from repro.report.html import prose
 from repro.report.site import build, home, links, readme
 from repro.report.site.anchors import anchored
 from repro.report.site.claims import claims
-from repro.report.site.pages import pages, write_preview
+from repro.report.site.pages import pages
 from repro.runs.files import RecordError
 from repro.utils.i18n import LANGUAGES, catalogue
 from repro.utils.paths import REPORTS, ROOT
+from tests.support.site import place
 
 
-def test_the_committed_site_is_what_the_data_gives():
+def test_what_is_committed_is_what_the_data_gives():
     assert build.differing() == []
 
 
-def test_there_is_a_page_for_everything_in_both_languages(content):
+def test_there_is_a_page_for_everything_in_both_languages(content, site):
     names = {page.name for page in pages(content)}
     assert {"index", "claims", "published", "audit", "measured", "model", "reproduce", "history"} <= names
     assert {f"report-{report.id}" for report in content.audit.material.reports} <= names
     assert {f"run-{kept.run.id}" for kept in content.runs} <= names
     assert {f"host-{host.name}" for host in content.hosts} <= names
     for language in LANGUAGES:
-        assert {path.stem for path in (build.FOLDER / language).glob("*.html")} == names
+        assert {path.stem for path in (site / language).glob("*.html")} == names
 
 
-def test_pages_load_nothing_from_elsewhere():
-    for page in build.FOLDER.rglob("*.html"):
+def test_pages_load_nothing_from_elsewhere(site):
+    for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         assert not re.search(r'<(?:img|script|link rel="stylesheet")[^>]*(?:src|href)="(?:https?:)?//', text), page
-        if page.parent != build.FOLDER:
+        if page.parent != site:
             assert "default-src 'none'" in html.unescape(text)
 
 
@@ -45,8 +45,8 @@ def identifiers(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_claims_are_anchors_on_their_page_and_in_their_report_and_link_both_ways(content, language):
-    texts = {path.stem: path.read_text("utf-8") for path in (build.FOLDER / language).glob("*.html")}
+def test_claims_are_anchors_on_their_page_and_in_their_report_and_link_both_ways(content, site, language):
+    texts = {path.stem: path.read_text("utf-8") for path in (site / language).glob("*.html")}
     anchors = {name: set(identifiers(text)) for name, text in texts.items()}
     for claim in content.claims:
         report = f"report-{claim.report.id}"
@@ -57,23 +57,23 @@ def test_claims_are_anchors_on_their_page_and_in_their_report_and_link_both_ways
         assert not claim.findings or claim.anchor in anchors["audit"]
 
 
-def test_every_table_has_a_caption_of_its_own():
+def test_every_table_has_a_caption_of_its_own(site):
     """A table without one has its section's title, which only one of the section's tables may."""
-    for page in build.FOLDER.rglob("*.html"):
+    for page in site.rglob("*.html"):
         text = page.read_text("utf-8")
         captions = re.findall(r"<caption[^>]*>\s*(.*?)\s*</caption>", text, re.DOTALL)
         assert len(captions) == text.count("<table ") and all(captions), page
         assert [each for each in captions if captions.count(each) > 1] == [], page
 
 
-def test_no_page_has_an_anchor_twice():
-    for page in build.FOLDER.rglob("*.html"):
+def test_no_page_has_an_anchor_twice(site):
+    for page in site.rglob("*.html"):
         found = identifiers(page.read_text("utf-8"))
         assert len(found) == len(set(found)), page
 
 
-def test_every_link_of_the_site_leads_somewhere():
-    texts = {path: path.read_text("utf-8") for path in build.FOLDER.rglob("*.html")}
+def test_every_link_of_the_site_leads_somewhere(site):
+    texts = {path: path.read_text("utf-8") for path in site.rglob("*.html")}
     anchors = {path: set(identifiers(text)) for path, text in texts.items()}
     for path, text in texts.items():
         for target in re.findall(r'href="([^"]+)"', text):
@@ -81,13 +81,14 @@ def test_every_link_of_the_site_leads_somewhere():
             if re.match(r"https?:|data:", target):
                 continue
             file, _, fragment = target.partition("#")
-            there = (path.parent / file).resolve() if file else path
+            written = build.FOLDER / path.relative_to(site).parent
+            there = place((written / file).resolve(), site) if file else path
             assert there.is_file(), f"{path}: {target}"
             assert not fragment or there.suffix != ".html" or fragment in anchors[there], f"{path}: {target}"
 
 
-def test_a_page_is_at_most_500_kb():
-    assert {page.name for page in build.FOLDER.rglob("*.html") if page.stat().st_size > 500_000} == set()
+def test_a_page_is_at_most_500_kb(site):
+    assert {page.name for page in site.rglob("*.html") if page.stat().st_size > 500_000} == set()
 
 
 def test_only_the_first_cell_of_a_claim_is_its_anchor():
@@ -158,26 +159,17 @@ def test_texts_cannot_bring_markup():
 
 
 def test_differing_names_what_is_stale(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        build, "render", lambda folder, base_url: _written(folder, {"en/a.html": "new", "en/b.html": "same"})
-    )
-    monkeypatch.setattr(build, "tables", dict)
-    site = tmp_path / "site"
-    _written(site, {"en/a.html": "old", "en/b.html": "same", "en/c.html": "left", "pdf/en/a.pdf": "printed"})
-    assert build.differing(site) == [site / "en" / "a.html", site / "en" / "c.html"]
-
-
-def _written(folder: Path, texts: dict[str, str]) -> list[Path]:
-    for name, text in texts.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
-    return [folder / name for name in texts]
+    stale, missing, same = (tmp_path / name for name in ("stale", "missing", "same"))
+    stale.write_text("old", encoding="utf-8")
+    same.write_text("same", encoding="utf-8")
+    monkeypatch.setattr(build, "tables", lambda: {stale: "new", same: "same", missing: "new"})
+    assert build.differing() == [missing, stale]
 
 
 def test_the_artifact_appendix_has_a_command_for_every_case(content):
-    text = (ROOT / "ARTIFACT.md").read_text(encoding="utf-8")
-    for claim in content.claims:
-        assert claim.case.name in text
+    for file in build.ARTIFACTS.values():
+        text = (ROOT / file).read_text(encoding="utf-8")
+        assert [claim.id for claim in content.claims if claim.case.name not in text] == []
 
 
 def test_the_readmes_have_the_answer_of_the_home_page(content):
@@ -204,33 +196,3 @@ def test_the_home_page_cites_what_the_citation_file_says():
     assert f"note = {{Version {version}}}" in home.CITATION
     assert f"author = {{{author}}}" in home.CITATION
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == version
-
-
-def test_the_preview_picture_is_the_same_bytes_each_time_and_small(content, tmp_path):
-    for name in ("one.png", "other.png"):
-        write_preview(content, tmp_path / name)
-    first, second = ((tmp_path / name).read_bytes() for name in ("one.png", "other.png"))
-    assert first == second
-    assert len(first) < 100_000
-    assert int.from_bytes(first[16:20]) / int.from_bytes(first[20:24]) == pytest.approx(1.91, abs=0.01)
-
-
-@pytest.mark.parametrize(
-    "base_url, picture, url",
-    [
-        ("", "../assets/preview.png", None),
-        ("https://a.org/b", "https://a.org/b/assets/preview.png", "https://a.org/b/en/audit.html"),
-    ],
-)
-def test_the_address_of_the_preview_picture(content, tmp_path, base_url, picture, url):
-    every = {page.name: page for page in pages(content)}
-    text = build.html(every["audit"], every["audit"].build("en", tmp_path), set(every), base_url)
-    found = dict(re.findall(r'<meta property="og:([\w:]+)" content="([^"]*)">', text))
-    assert (found["image"], found.get("url")) == (picture, url)
-
-
-@pytest.mark.parametrize("wrong", ["example.org/site", "ftp://a.org", "https://a.org/?x=1", "https://"])
-def test_a_wrong_base_url_is_rejected(wrong):
-    with pytest.raises(build.SiteError, match="BASE_URL"):
-        build.address(wrong)
-    assert build.address("https://a.org/site/") == "https://a.org/site"

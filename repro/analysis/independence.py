@@ -1,0 +1,170 @@
+"""How far repeats depend on each other, and how much more often intervals miss than they state if these do.
+
+An interval of order statistics has its confidence if repeats are independent, and Student's t if their logarithms are
+normally distributed. Neither can be taken for granted of a GPU that warms up, or of speeds that are rarely far too low.
+So the dependence is measured, and the error of an interval under dependence and skew is simulated, with a fixed seed.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+
+from repro.utils.sequential import Looks
+from repro.utils.stats import geometric_interval, quantile, spread
+
+SEED = 20210512
+TRIALS = 4000
+SHUFFLES = 1000
+NOISE = 0.01
+"""The relative size of skewed deviations; what the coverage is hardly depends on it."""
+LEAST = 3
+"""The shortest series with an autocorrelation: of two repeats the second is always on the other side of their mean."""
+Series = Sequence[float]
+"""Repeats in the order in which they ran."""
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """A measure of how far repeats depend on each other, over several sets of repeats; 0 if they do not.
+
+    `low` and `high` hold 95% of the values that the same repeats give in random order; `sets` and `repeats` are the numbers.
+    """
+
+    value: float
+    low: float
+    high: float
+    sets: int
+    repeats: int
+
+    @property
+    def seen(self) -> bool:
+        """Whether it is larger than chance explains."""
+        return self.value > self.high
+
+
+def autocorrelation(series: Iterable[Series]) -> Dependence | None:
+    """The correlation of a repeat with the next one, pooled over series; None without a series.
+
+    A series counts from LEAST repeats on that are not all equal. Its own coefficient is about its own mean, and therefore
+    -1/n on average for n independent repeats (Kendall, Biometrika 41, 1954); this is added. The pooled value weighs each
+    series by n - 1.
+    """
+    counting = [(each,) for each in series if len(each) >= LEAST and len(set(each)) > 1]
+    return _measured(lambda sets: _pooled_lag_one([each for (each,) in sets]), counting)
+
+
+def _pooled_lag_one(series: Sequence[Series]) -> float:
+    weights = [len(each) - 1 for each in series]
+    values = [_lag_one(each) + 1 / len(each) for each in series]
+    return math.fsum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
+
+
+def _lag_one(values: Series) -> float:
+    mean = math.fsum(values) / len(values)
+    off = [value - mean for value in values]
+    return math.fsum(a * b for a, b in pairwise(off)) / math.fsum(each * each for each in off)
+
+
+def shared_variance(configurations: Iterable[Sequence[Series]]) -> Dependence | None:
+    """The share of the variance that repeats of one session have in common, over configurations; None without one.
+
+    Of each configuration the repeats of each session, positive numbers. It counts if it has several sessions, and one of
+    them several repeats. Their logarithms are scaled to one variance for all configurations, and the share is that of
+    the one-way analysis of variance (Searle, Casella & McCulloch, Variance Components, 1992, section 3.6). It is below 0
+    if sessions lie closer together than repeats.
+    """
+    counting = [sessions for sessions in configurations if _has_both(sessions)]
+    return _measured(_pooled_share, [_scaled(sessions) for sessions in counting])
+
+
+def _has_both(sessions: Sequence[Series]) -> bool:
+    values = [value for each in sessions for value in each]
+    return 1 < len(sessions) < len(values) and len(set(values)) > 1
+
+
+def _scaled(sessions: Sequence[Series]) -> tuple[Series, ...]:
+    logs = [[math.log(value) for value in each] for each in sessions]
+    deviation = spread([value for each in logs for value in each]).standard_deviation or 1.0
+    return tuple([value / deviation for value in each] for each in logs)
+
+
+def _pooled_share(configurations: Sequence[Sequence[Series]]) -> float:
+    between = within = size = 0.0
+    sessions = repeats = 0
+    for groups in configurations:
+        count = sum(map(len, groups))
+        mean = math.fsum(value for each in groups for value in each) / count
+        means = [math.fsum(each) / len(each) for each in groups]
+        between += math.fsum(len(each) * (own - mean) ** 2 for each, own in zip(groups, means, strict=True))
+        within += math.fsum((value - own) ** 2 for each, own in zip(groups, means, strict=True) for value in each)
+        size += count - sum(len(each) ** 2 for each in groups) / count
+        sessions += len(groups) - 1
+        repeats += count - len(groups)
+    own = within / repeats
+    common = (between / sessions - own) / (size / sessions)
+    return common / (common + own)
+
+
+def _measured(
+    value: Callable[[Sequence[Sequence[Series]]], float], sets: Sequence[Sequence[Series]]
+) -> Dependence | None:
+    """The value of sets of series, and what it is with the repeats of each set in random order."""
+    if not sets:
+        return None
+    generator = random.Random(SEED)
+    shuffled = [value([tuple(_shuffled(generator, each)) for each in sets]) for _ in range(SHUFFLES)]
+    repeats = sum(len(series) for each in sets for series in each)
+    return Dependence(value(sets), quantile(shuffled, 0.025), quantile(shuffled, 0.975), len(sets), repeats)
+
+
+def _shuffled(generator: random.Random, series: Sequence[Series]) -> Iterator[Series]:
+    """Series of the same lengths, of the same values in random order."""
+    values = [value for each in series for value in each]
+    generator.shuffle(values)
+    for each in series:
+        yield values[: len(each)]
+        del values[: len(each)]
+
+
+@cache
+def error_of_looks(looks: Looks, correlation: float = 0.0, shared: float = 0.0) -> float:
+    """How often the interval of at least one look misses the median of dependent, normally distributed repeats.
+
+    Parameters
+    ----------
+    correlation : of a repeat with the next one, in an autoregressive series of first order.
+    shared : the share of the variance that all repeats of a run have in common, as those of one session may.
+    """
+    generator = random.Random(SEED)
+    runs = [_below(generator, looks[-1].repeats, correlation, shared) for _ in range(TRIALS)]
+    missed = sum(
+        any(not look.trim <= sum(run[: look.repeats]) <= look.repeats - look.trim for look in looks) for run in runs
+    )
+    return missed / TRIALS
+
+
+def _below(generator: random.Random, repeats: int, correlation: float, shared: float) -> list[bool]:
+    """Which repeats of a simulated run are below the median."""
+    common = math.sqrt(shared) * generator.gauss(0, 1)
+    value, found = generator.gauss(0, 1), []
+    for _ in range(repeats):
+        found.append(common + math.sqrt(1 - shared) * value < 0)
+        value = correlation * value + math.sqrt(1 - correlation**2) * generator.gauss(0, 1)
+    return found
+
+
+@cache
+def student_coverage(sessions: int, confidence: float = 0.95) -> float:
+    """How often Student's t holds the mean of skewed sessions: their deviations are exponential, rarely far too slow."""
+    generator = random.Random(SEED)
+    hits = 0
+    for _ in range(TRIALS):
+        sample = [math.exp(NOISE * (1 - generator.expovariate(1))) for _ in range(sessions)]
+        found = geometric_interval(sample, confidence)
+        hits += bool(found and found.low <= 1 <= found.high)
+    return hits / TRIALS

@@ -1,0 +1,78 @@
+"""The options that several tasks share, declared once: a task takes a group of them as one parameter.
+
+Their texts are in `repro.cli.settings.OPTIONS`. `repro.targets` reads this module's source before anything is installed:
+fields have plain annotations, and a group may only extend another of this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from repro.images.stack import Libraries
+from repro.runs.record import RUNS
+
+if TYPE_CHECKING:
+    pass
+
+LOCAL = ("BASELINE_PYTHON", "CUBLAS", "CUDNN", "IMAGE", "JOBS", "STACK")
+"""Options that mean something on one machine only."""
+REMOTE = ("LAUNCHER", "SIDE_BY_SIDE")
+"""Options that mean something on a cluster only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptOptions:
+    """Where runs are kept, where and how their attempts are started, and when one is given up."""
+
+    runs: Path = RUNS
+    retries: int = 0
+    stall_timeout: int | None = None
+    attempt_timeout: int | None = None
+    port: int | None = None
+    cluster: str | None = None
+    launcher: str | None = None
+    side_by_side: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(AttemptOptions):
+    """The same, and the run to go on with."""
+
+    run: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LibraryOptions:
+    """What libraries a task on this machine's GPUs uses."""
+
+    stack: str | None = None
+    cublas: str | None = None
+    cudnn: str | None = None
+
+    def libraries(self, cupti: str | None = None, baseline_python: str | None = None) -> Libraries:
+        """The libraries that were named, and those that other options of a task name."""
+        return Libraries(self.cublas, self.cudnn, cupti, baseline_python)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeOptions:
+    """What ranks run with."""
+
+    runtime: str | None = None
+    image: str | None = None
+
+
+def refuse_misplaced(
+    given: Collection[str], cluster: str | None, local: Collection[str] = LOCAL, remote: Collection[str] = REMOTE
+) -> None:
+    """PlanError for options, out of those that were `given`, that mean nothing where the ranks run: on the nodes of a cluster, or on this machine."""
+    from repro.planning.plan import PlanError
+
+    wrong = ", ".join(name for name in (local if cluster else remote) if name in given)
+    if wrong and cluster:
+        raise PlanError(f"{wrong}: for runs on one machine; leave it out with CLUSTER")
+    if wrong:
+        raise PlanError(f"{wrong}: for runs on the nodes of a cluster; name it with CLUSTER")

@@ -1,0 +1,101 @@
+"""A unit: one configuration that a run trains, and what it is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from repro.models.programs import PUBLISHED as PUBLISHED_PROGRAM
+from repro.published.rules import rule_of
+
+TF32 = "tf32"
+"""The precision of a training in fp32 whose libraries may compute products and convolutions in TF32; none was published."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One configuration to run as often as its plan repeats.
+
+    Parameters
+    ----------
+    config : the trainer's configuration, without its output folder.
+    rule : the measuring rule, the fields of its class in `repro.published.rules`.
+    global_batch : samples per iteration of all ranks together.
+    stands_for : the published cases that it represents: one at the published scale; at the smoke scale all that shrink
+        to this configuration, none if it is only a reference for parity.
+    reference : the unit whose losses it must print.
+    derived_from : at the published scale, the published cases whose layout, precision or measured iterations were
+        changed to this unit's.
+    report : the published report whose program and rule it follows.
+    case : the published case that it runs, whole or changed; empty if it runs none.
+    variant : which variant of the baseline it is, such as "pytorch-compile"; None for a unit of OneFlow.
+    framework : what trains, "oneflow" or "pytorch".
+    program : which training program it runs, of `repro.models.programs.KINDS`; a baseline follows that of its unit.
+    baseline_of : for a baseline, the unit whose configuration and rule it shares.
+    tuned_of : for a unit of the tuned program that runs in turn with the published one, the unit of the latter.
+    role : what it is for in a run that compares loss curves.
+    tf32 : whether the libraries may compute its fp32 products and convolutions in TF32.
+    """
+
+    name: str
+    model: str
+    config: dict
+    rule: dict
+    global_batch: int
+    stands_for: tuple[str, ...] = ()
+    reference: str | None = None
+    derived_from: tuple[str, ...] = ()
+    report: str = ""
+    case: str = ""
+    variant: str | None = None
+    framework: str = "oneflow"
+    program: str = PUBLISHED_PROGRAM
+    baseline_of: str | None = None
+    tuned_of: str | None = None
+    role: str = ""
+    tf32: bool = False
+
+    @property
+    def precision(self) -> str:
+        """The precision that it trains in: "fp32", "tf32" or "amp"; a baseline has that of its unit."""
+        return TF32 if self.tf32 else self.config["precision"]
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return math.prod(self.config["layout"].values())
+
+    @property
+    def follows(self) -> str | None:
+        """The unit that this one is interleaved with and compared to; None if it follows no unit."""
+        return self.baseline_of or self.tuned_of
+
+    @property
+    def label(self) -> str:
+        """Label for tables: "OneFlow", "OneFlow (tuned)", or the variant of the baseline."""
+        return self.variant or ("OneFlow" if self.program == PUBLISHED_PROGRAM else f"OneFlow ({self.program})")
+
+    @property
+    def cost(self) -> int:
+        """A rough relative duration, so that short units can run first."""
+        return self.world_size * (2 if self.config["layout"]["pipeline"] > 1 else 1)
+
+    @classmethod
+    def from_json(cls, content: dict) -> Unit:
+        """A unit of a run's record, in the terms of `repro.runs.translation`."""
+        names = {key: tuple(content.get(key, ())) for key in ("stands_for", "derived_from")}
+        return cls(**{**content, **names})
+
+
+def configuration(unit: Unit) -> list:
+    """A unit's configuration without the name of its case and without the switches that its variant implies.
+
+    A baseline trains the same beside the published and the tuned program, unless it computes as its program does.
+    """
+    left_out, program = {"case", "baseline"}, unit.program
+    if unit.baseline_of and not unit.config.get("baseline", {}).get("unfused"):
+        left_out, program = left_out | {"program"}, ""
+    config = {name: value for name, value in unit.config.items() if name not in left_out}
+    rule = rule_of(unit.rule)
+    measured_by = [rule.kind, rule.parameters]
+    return [config, unit.precision, unit.framework, program, unit.variant, measured_by]

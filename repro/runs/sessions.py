@@ -1,0 +1,67 @@
+"""The sessions in which runs were made: a session is a stretch of time on one machine, without a long pause.
+
+Runs of one session share the machine, its driver and libraries, its clocks and temperature, and who else used it. So
+they are no independent measurements of what another machine, or the same one on another day, would give.
+
+A run records an anonymous identity of its machine and of the machine's start (`repro.launch.host_environment.identity`).
+Older runs recorded neither. Of these the facts that they did record are the identity: system, kernel,
+processor, memory, and the GPUs with their driver and firmware. Two machines that are alike in all of them count as one.
+That can only make sessions fewer, which decides less.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+PAUSE_S = 6 * 3600.0
+"""The longest time without a run within a session, in s. Machines without a recorded identity may be one machine that was
+lent and lent again within a working day, so that a shorter pause says little; from 3 to 12 hours the sessions of the kept
+runs decide alike."""
+FACTS = ("system", "kernel", "cpu", "cpu_count", "memory_mib")
+OF_GPU = ("name", "driver_version", "vbios_version", "memory.total")
+
+
+@dataclass(frozen=True)
+class Span:
+    """When and where a run was made: Unix times, and what it recorded of its machine."""
+
+    run: str
+    began: float
+    ended: float
+    environment: dict
+
+
+def span(run: str, description: dict, attempts: Iterable[dict]) -> Span:
+    """A run's span, from its creation to the end of its last attempt."""
+    began = description["created"]
+    ends = (attempt["started"] + attempt.get("wall_s", 0.0) for attempt in attempts)
+    return Span(run, began, max(ends, default=began), description["environment"])
+
+
+def sessions(spans: Iterable[Span]) -> dict[str, str]:
+    """The session of each run by the run's name: S1 for the first that began, and so on.
+
+    A run begins another session than the last one on its machine if more than PAUSE_S lie between them, or if the machine
+    was started again.
+    """
+    last: dict[tuple[str, ...], tuple[str, float]] = {}
+    found: dict[str, str] = {}
+    for each in sorted(spans, key=lambda each: (each.began, each.run)):
+        key = machine_of(each.environment)
+        session, ended = last.get(key, ("", 0.0))
+        if not session or each.began - ended > PAUSE_S:
+            session, ended = f"S{len(set(found.values())) + 1}", each.began
+        last[key] = session, max(ended, each.ended)
+        found[each.run] = session
+    return found
+
+
+def machine_of(environment: dict) -> tuple[str, ...]:
+    """What tells the machine of a run, and its start, from others: the recorded identity, or the facts of older runs."""
+    if recorded := environment.get("machine"):
+        return recorded["id"], recorded["start"]
+    gpus = [[gpu.get(name) for name in OF_GPU] for gpu in environment.get("gpus", ())]
+    nodes = sorted((environment.get("cluster") or {}).get("hosts", ()))
+    return (json.dumps([[environment.get(name) for name in FACTS], gpus, nodes]),)
