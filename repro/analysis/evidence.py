@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from zipfile import BadZipFile
 
 from repro.analysis import clocks, copies, course, planned, what_ran
+from repro.analysis.adapter_traffic import FILE, adapter_changes, claims, silent_nodes
 from repro.analysis.difference import Difference, Unrecorded
 from repro.analysis.measurement import LOG, RankZero, measure, read_log
 from repro.analysis.nccl_transport import transport_of
@@ -189,12 +190,15 @@ def _of_figures(unit: Unit, attempt: dict, folder: RunPath, gpus: list[dict]) ->
     again = {LOG: measure(unit, log), METRICS.format(0): rank_zero.figures()}
     if "transport" in attempt:
         again["logs/"] = {"transport": transport_of(folder, unit.world_size).as_json()}
+    if (adapters := adapter_changes(folder)) or "adapters" in attempt:
+        again[FILE.format("*")] = {"adapters": adapters}
     for source, figures in again.items():
         for name, value in figures.items():
             if (name in ALWAYS or name in attempt) and not _as_recorded(name, attempt.get(name), value):
                 yield Difference(where, name, ((ATTEMPTS, attempt.get(name)), (source, value)))
     if rank_zero.no_number():
         yield Difference(where, "status", ((ATTEMPTS, attempt["status"]), (METRICS.format(0), "a loss is no number")))
+    yield from _of_adapters(unit, where, folder, of_rank_0)
     yield from _of_configuration(unit, where, folder, log, of_rank_0)
     yield from _log_and_metrics(where, log, of_rank_0)
     for rank in range(1, unit.world_size):
@@ -202,6 +206,17 @@ def _of_figures(unit: Unit, attempt: dict, folder: RunPath, gpus: list[dict]) ->
     ranks = [each.events for each in metrics]
     yield from clocks.contradictions(unit, attempt, ranks, gpu_samples(folder))
     yield from what_ran.contradictions(unit, where, gpus, log, ranks)
+
+
+def _of_adapters(unit: Unit, where: str, folder: RunPath, of_rank_0: list[dict]) -> Iterator[Difference]:
+    """Whether adapters sent what a program says that it exchanged over them."""
+    claimed = claims(transport_of(folder, unit.world_size).as_json(), of_rank_0[0] if of_rank_0 else {})
+    if not claimed:
+        return
+    iterations = unit.config["iterations"]
+    for node, packets in silent_nodes(adapter_changes(folder), iterations).items():
+        said = f"{iterations} or more, for as many iterations over {', '.join(claimed)}"
+        yield Difference(where, "packets sent", (("its ranks' output", said), (FILE.format(node), packets)))
 
 
 def _of_configuration(unit: Unit, where: str, folder: RunPath, log: Log, of_rank_0: list[dict]) -> Iterator[Difference]:

@@ -29,6 +29,8 @@ OF_AMP = "dynamic_loss_scale_schedule"
 """The operator that every job in half precision has, and no other."""
 CAST, SCALED = "cast", ("fused_cast_scale", "scalar_mul_by_tensor")
 """What AMP adds to a job on a GPU, where it also makes the first of `SCALED` from the second."""
+MEGATRON = "megatron_core"
+"""What the versions of a baseline name that Megatron-Core trains."""
 SWITCHES = frozenset(f"ONEFLOW_{name}" for name in TUNING["switches"])
 PLAN = "the plan"
 
@@ -152,3 +154,6 @@ def _of_settings(unit: Unit, where: str, start: Mapping) -> Found:
             yield Difference(where, f"setting {name} of PyTorch", ((PLAN, planned[name]), (source, settings[name])))
     if "amp" not in settings:
         yield Unrecorded(AMP)
+    megatron = MEGATRON in (start.get("versions") or {})
+    if megatron != bool(planned.get("megatron")):
+        yield Difference(where, MEGATRON, ((PLAN, bool(planned.get("megatron"))), (source, megatron)))

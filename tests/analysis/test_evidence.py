@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from repro.analysis.adapter_traffic import FILE
 from repro.analysis.difference import Difference
 from repro.analysis.evidence import (
     Evidence,
@@ -375,6 +376,24 @@ def test_a_recorded_transport_is_held_against_the_ranks_logs(run):
     assert said(examine(run).differences) == [
         ("transport", (RECORD, {"networks": {}, "ways": ["P2P"]}), ("logs/", none))
     ]
+
+
+@pytest.mark.parametrize(("packets", "still"), [(0, True), (9000, False)])
+def test_infiniband_in_nccl_s_log_is_held_against_the_adapters(run, packets, still):
+    """Also a record of counters that the attempt's folder does not have."""
+    folder = run.folder / lines_of(run)[0]["folder"]
+    with open(folder / LOG, "ab") as log:
+        log.write(b"node1:41:55 [0] NCCL INFO Channel 00 : 0[1a000] -> 8[1a000] [send] via NET/IB/0\n")
+    before, after = ({"mlx5_0:1": {"counters/port_xmit_packets": count}} for count in (5, 5 + packets))
+    (folder / FILE.format("node1")).write_text(json.dumps({"before": before, "after": after}))
+    found = [each for each in examine(run).differences if each.what == "packets sent"]
+    assert [(each.where, each.says[1]) for each in found] == [
+        (lines_of(run)[0]["folder"], (FILE.format("node1"), 0))
+    ] * still
+    record_again(
+        run, lambda line: line.update(adapters={"node1": {"mlx5_0:1": {"counters/port_xmit_packets": 1 << 30}}})
+    )
+    assert "adapters" in {each.what for each in examine(run).differences}
 
 
 def edit_rank(run, rank, change):

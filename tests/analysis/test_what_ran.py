@@ -213,12 +213,25 @@ def test_on_a_processor_there_is_neither_tf32_nor_a_switch_nor_the_same_operator
     assert found(cpu, ranks) == []
 
 
-@pytest.mark.parametrize("name", ["tf32", "channels_last", "compile", "unfused", "amp", "tf32_matmul", "tf32_cudnn"])
+@pytest.mark.parametrize(
+    "name", ["tf32", "channels_last", "compile", "unfused", "megatron", "amp", "tf32_matmul", "tf32_cudnn"]
+)
 def test_each_setting_of_pytorch_is_that_of_its_variant(name):
     settings = {**start_of(BASELINE, 0)["settings"], name: True}
     assert said(BASELINE, ranks_of(BASELINE, settings=settings)) == [
         (f"setting {name} of PyTorch", ("the plan", False), (RANK_0, True))
     ]
+
+
+def test_megatron_is_known_by_its_version():
+    versions = {"torch": "2", "megatron_core": "0.16.1"}
+    assert said(BASELINE, ranks_of(BASELINE, versions=versions)) == [
+        ("megatron_core", ("the plan", False), (RANK_0, True))
+    ]
+    config = {**BASELINE.config, "baseline": {**BASELINE.config["baseline"], "megatron": True}}
+    megatron = replace(BASELINE, config=config)
+    assert said(megatron, ranks_of(megatron, versions=versions)) == []
+    assert said(megatron, ranks_of(megatron)) == [("megatron_core", ("the plan", True), (RANK_0, False))]
 
 
 def test_the_variables_that_allow_tf32_have_one_name_in_both_environments():

@@ -46,7 +46,7 @@ GLOG = re.compile(r".*/oneflow\.[^/]*\.log\.(INFO|WARNING|ERROR)\.[^/]+")
 METRICS = re.compile(r".*/metrics-rank\d+\.jsonl")
 OF_NODES = re.compile(r"units/.*/fingerprints\.json")
 PROGRAM = re.compile(r"(/.+)/repro/(?:trainers|peers|baselines)/\w+\.py")
-OF_CHECKOUT = re.compile(r"(/[^\s\":;,=`]+)/(?:\.cache/(?:cuda-|compat/)|\.venv-trainer/)")
+OF_CHECKOUT = re.compile(r"(/[^\s\":;,=`]+)/(?:\.cache/(?:cuda-|compat/)|\.venv-(?:trainer|baseline|baseline-cu102)/)")
 ABSOLUTE = re.compile(rb"(?<![\w.:/-])(/[\w.-]+/[\w.-]+)/[\w.-]")
 NO_FIELD = rb'(?!":\s*[^{\s])'
 """Not followed by a value, as the name of a field is in JSON, even if a host has the same name."""
