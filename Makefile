@@ -62,7 +62,7 @@ deprovision:  ## take back what provisioning added CLUSTER= [CHECK=1 LIMIT=]
 fingerprint:  ## what each node is, and where nodes differ CLUSTER= [CHECK=1]
 preflight:  ## what would invalidate a run, and how to fix it [CLUSTER= FIX=1 ONLY=]
 unlock:  ## free nodes of a run that has stopped or hangs CLUSTER= [CHECK=1 YES=1 FORCE=1]
-sim:  ## bring up simulated nodes on this machine; sim-down removes them [NODES= NAME= …]
+sim:  ## bring up simulated nodes on this machine; sim-down removes them [NODES= NAME= KIND=vm …]
 
 ##@ Images
 image:  ## build the pinned images [STACK= FORMAT=sif NCCL= BASE= DEBIAN= CA= …]

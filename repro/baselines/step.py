@@ -44,6 +44,11 @@ class Step:
         self.optimizer.zero_grad(set_to_none=True)
         return joined(outputs)
 
+    @property
+    def half_precision(self) -> bool:
+        """Whether the loss is scaled for gradients in half precision."""
+        return self.scaler.is_enabled()
+
     def set_rate(self, iteration: int) -> None:
         config = self.config
         rate = learning_rate(iteration, config.optimizer.lr, config.schedule, config.choices.warmup_to_base)

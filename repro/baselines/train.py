@@ -44,7 +44,7 @@ def train(config: BaselineConfig) -> None:
     step = (megatron_step if config.baseline.megatron else data_parallel_step)(config, place)
     feeder = Feeder(config, step.data_rank, place.device)
     memory = DeviceMemory() if config.device == "cuda" else ProcessMemory()
-    write_start(metrics, config, place, step.parameter_count, memory)
+    write_start(metrics, config, place, step, memory)
     transfer = TorchTransfer(place, config.layout.data)
     monitor = Monitor(config, place.nodes, place.rank == 0, metrics, memory, transfer)
     for iteration in range(1, config.iterations + 1):
@@ -96,7 +96,9 @@ def set_up_torch(config: BaselineConfig, place: Place) -> None:
     torch.backends.cudnn.benchmark = True
 
 
-def write_start(metrics: Metrics, config: BaselineConfig, place: Place, parameters: int, memory: Memory) -> None:
+def write_start(
+    metrics: Metrics, config: BaselineConfig, place: Place, step: Step | MegatronStep, memory: Memory
+) -> None:
     values = {
         "rank": place.rank,
         "world_size": place.world_size,
@@ -105,9 +107,9 @@ def write_start(metrics: Metrics, config: BaselineConfig, place: Place, paramete
         "versions": versions(config.device),
         "libraries": libraries(),
         "device": config.device,
-        "settings": {**asdict(config.baseline), **read_back()},
+        "settings": {**asdict(config.baseline), "amp": step.half_precision, **read_back()},
         "memory_kind": memory.kind,
-        "parameters": parameters,
+        "parameters": step.parameter_count,
     }
     if config.device == "cuda":
         values["gpu"] = torch.cuda.get_device_name()

@@ -98,7 +98,7 @@ def test_metrics_of_every_rank(baseline):
         assert (start["rank"], start["world_size"], start["padded_vocab_size"]) == (rank, 2, 500)
         asked = {"tf32": True, "channels_last": False, "compile": False, "unfused": False, "megatron": False}
         read_back = {"tf32_matmul": True, "tf32_cudnn": True, "cudnn_benchmark": True}
-        assert start["settings"] == {**asked, **read_back}
+        assert start["settings"] == {**asked, "amp": False, **read_back}
         assert start["versions"].keys() == {"torch", "torch_commit", "numpy", "python"}
         assert [event.get("loss") for event in events] == [event.get("loss") for event in outcome.events[0]]
     first, last = outcome.rows

@@ -70,6 +70,11 @@ class MegatronStep:
             return {"loss": torch.zeros((), device=self.device)}
         return {"loss": torch.stack([each["loss"] for each in losses])}
 
+    @property
+    def half_precision(self) -> bool:
+        """Whether the model computes in half precision."""
+        return isinstance(self.model.module, Float16Module)
+
     def forward(self, micro_batches: Iterator, model: torch.nn.Module) -> tuple:
         """Outputs of a micro-batch, and what takes the loss of them; the first and last stages need its samples."""
         ids, *labels = next(micro_batches)
