@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -71,7 +72,7 @@ class Peer:
     """One figure of another framework, or of another OneFlow release, on the published cluster.
 
     `case` is set if the peer ran the same case, `optimizer_sharding` if the peer varied it; `reports` are the reports
-    whose cases it is compared with.
+    whose cases it is compared with. `url` is the file of the source at a commit.
     """
 
     framework: str
@@ -83,6 +84,7 @@ class Peer:
     throughput: Figure
     unit: str
     source: str
+    url: str
     reports: tuple[str, ...]
     variant: str = ""
     latency_ms: Figure | None = None
@@ -123,11 +125,14 @@ class Noise:
 def load_peers(file: Path = PEERS) -> tuple[Peer, ...]:
     """All peers' figures, in the order of the file."""
     with open(file, "rb") as stream:
-        tables = tomllib.load(stream, parse_float=Figure)["table"]
-    return tuple(peer for table in tables for column in table["columns"] for peer in _column(table, column))
+        content = tomllib.load(stream, parse_float=Figure)
+    tables, commit = content["table"], content["commit"]
+    return tuple(peer for table in tables for column in table["columns"] for peer in _column(table, column, commit))
 
 
-def _column(table: dict, column: dict) -> Iterable[Peer]:
+def _column(table: dict, column: dict, commit: str) -> Iterable[Peer]:
+    repository, _, revision = commit.partition("@")
+    path = re.split(r"[, ]", table["source"].removeprefix(f"{repository}:"), maxsplit=1)[0]
     for row, gpus in enumerate(table["gpus"]):
         values = {key: value[row] if isinstance(value, list) else value for key, value in column.items()}
         values |= {
@@ -140,6 +145,7 @@ def _column(table: dict, column: dict) -> Iterable[Peer]:
             precision=table["precision"],
             unit=table["unit"],
             source=table["source"],
+            url=f"https://github.com/{repository}/blob/{revision}/{path}",
             reports=tuple(table["reports"]),
             gpus=gpus,
             micro_batch=values.pop("batch"),

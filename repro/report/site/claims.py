@@ -222,10 +222,10 @@ def frame(found: Iterable[Claim]) -> pd.DataFrame:
     return pd.DataFrame([_row(each) for each in found])
 
 
-def csv(found: Iterable[Claim]) -> str:
-    """The table as CSV."""
+def csv(found: Iterable[Claim], comparisons: Sequence[dict] = ()) -> str:
+    """The table as CSV; behind the figures, the rows of `repro.report.site.comparisons`."""
     buffer = io.StringIO()
-    frame(found).to_csv(buffer, index=False, lineterminator="\n")
+    pd.concat([frame(found), pd.DataFrame(comparisons)]).to_csv(buffer, index=False, lineterminator="\n")
     return buffer.getvalue()
 
 

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from repro.planning.derived import NO_PORT
 from repro.planning.plan import verdict_looks
-from repro.published.claim_ids import MEMORY, METRICS, SPEEDUP, THROUGHPUT
+from repro.published.claim_ids import MEMORY, METRICS, SPEEDUP, THROUGHPUT, anchor
 from repro.report.document import Block, Cell, Code, Column, Document, Items, Section, Table, Text
 from repro.report.published.audit import SEVERITIES
 from repro.report.run.programs import PROGRAMS
@@ -24,8 +24,8 @@ COVERAGE = {
 }
 
 
-def build(language: str, claims: Sequence[Claim]) -> Document:
-    """The page in one language."""
+def build(language: str, claims: Sequence[Claim], comparisons: Sequence[dict] = ()) -> Document:
+    """The page in one language; `comparisons` are the rows of `repro.report.site.comparisons`."""
     _ = catalogue(language).gettext
     lead = _(
         "Every published throughput, speed-up and memory figure: {n} claims of {cases} cases. Each links to the original "
@@ -42,6 +42,7 @@ def build(language: str, claims: Sequence[Claim]) -> Document:
     cases = [_case(_, list(group)) for _name, group in groupby(claims, key=lambda claim: claim.case.name)]
     sections = (
         Section("claims", _("Claims"), (text, _table(_, claims))),
+        *([_compared(_, comparisons)] if comparisons else []),
         Section("check", _("Case by case: source, evidence, how to check")),
         *cases,
     )
@@ -65,6 +66,39 @@ def _table(_: Translate, claims: Iterable[Claim]) -> Table:
     )
     caption = _("Throughput in samples/s (images/s for ResNet50), memory in MiB per GPU, speed-up over one GPU.")
     return Table("claims", columns, rows, caption)
+
+
+def _compared(_: Translate, comparisons: Iterable[dict]) -> Section:
+    """OneFlow over other frameworks, as published and as measured."""
+    text = Text(
+        _(
+            "Each ratio follows from the two throughputs that the source prints for the same cluster. “Measured” is "
+            "OneFlow over the same program where a kept run has both, on its own hardware, so that only the ratio can be "
+            "compared."
+        )
+    )
+    columns = (
+        Column(_("Claim"), filtered=True),
+        Column(_("Published"), numeric=True),
+        Column(_("Source"), minor=True),
+        Column(_("Audit"), filtered=True, minor=True),
+        Column(_("Measured"), numeric=True),
+        Column(_("Program"), filtered=True, minor=True),
+        Column(_("Hardware"), filtered=True, minor=True),
+    )
+    rows = tuple(
+        (
+            Cell(each["id"], anchor=anchor(each["id"])),
+            Cell(f"×{each['published']}", float(each["published"])),
+            Cell(f"[{each['place']}]({each['source']})"),
+            Cell(_("consistent"), tone="good") if each["audit"] == "consistent" else Cell(_("see the audit")),
+            Cell(f"×{float(each['measured']):.3f}", float(each["measured"])) if each["measured"] else Cell("–", 0.0),
+            Cell(_(PROGRAMS[each["program"]]) if each["program"] else "–"),
+            Cell(each["hardware"] or "–"),
+        )
+        for each in comparisons
+    )
+    return Section("comparisons", _("Compared with other frameworks"), (text, Table("comparisons", columns, rows)))
 
 
 def _row(_: Translate, claim: Claim) -> tuple[Cell, ...]:
