@@ -244,7 +244,17 @@ def _in_turn(units: Sequence[Unit], programs: tuple[str, ...], baselines: tuple[
     for unit in units:
         group = in_programs(unit, programs, same_losses=unit.config["device"] == "cpu")
         found += [*group, *_baselines(group[0], baselines)]
+    _refuse_idle(found, baselines)
     return tuple(found)
+
+
+def _refuse_idle(units: Sequence[Unit], names: tuple[str, ...]) -> None:
+    """PlanError if a variant that nobody gets without naming it runs beside no unit."""
+    from repro.models.variants import DEFAULT, refusal
+
+    idle = set(names) - set(DEFAULT) - {unit.variant for unit in units}
+    for name in sorted(idle):
+        raise PlanError(f"BASELINES={name} can run none of these cases: {refusal(units[0].config, name)}")
 
 
 def _baselines(unit: Unit, names: tuple[str, ...]) -> list[Unit]:
@@ -265,7 +275,7 @@ def _baselines(unit: Unit, names: tuple[str, ...]) -> list[Unit]:
             framework="pytorch",
             baseline_of=unit.name,
         )
-        for name, config in baseline_configs(unit.config, names).items()
+        for name, config in baseline_configs(unit.config, names, unit.tf32).items()
     ]
 
 
