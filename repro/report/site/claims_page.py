@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
 from repro.planning.derived import NO_PORT
@@ -13,6 +13,7 @@ from repro.report.published.audit import SEVERITIES
 from repro.report.run.programs import PROGRAMS
 from repro.report.run.verdicts import OUTCOMES
 from repro.report.site.claims import AS_PUBLISHED, DERIVED, NOT_RUN, OTHERWISE, UNITS, Claim, Measured, best
+from repro.report.tables import Field, count, number, table
 from repro.utils.i18n import N_, Translate, catalogue
 
 NAMES = {THROUGHPUT: N_("throughput"), SPEEDUP: N_("speed-up"), MEMORY: N_("memory")}
@@ -50,22 +51,24 @@ def build(language: str, claims: Sequence[Claim], comparisons: Sequence[dict] = 
 
 
 def _table(_: Translate, claims: Iterable[Claim]) -> Table:
-    rows = tuple(_row(_, claim) for claim in claims)
-    columns = (
-        Column(_("Case")),
-        Column(_("Figure"), filtered=True),
-        Column(_("Model"), filtered=True, minor=True),
-        Column(_("GPUs"), numeric=True, minor=True),
-        Column(_("Published"), numeric=True),
-        Column(_("Audit"), filtered=True, minor=True),
-        Column(_("Modelled (V100)"), numeric=True, minor=True),
-        Column(_("Measured"), numeric=True),
-        Column(_("Program"), filtered=True, minor=True),
-        Column(_("Hardware"), filtered=True, minor=True),
-        Column(_("Verdict"), filtered=True),
+    def best_of(show: Callable[[Measured], str]) -> Callable[[Claim], str]:
+        return lambda claim: "–" if (found := best(claim)) is None else show(found)
+
+    fields = (
+        Field(_("Case"), lambda claim: Cell(f"[{claim.case.name}](#{claim.case.name})", anchor=claim.anchor)),
+        Field(_("Figure"), lambda claim: _(NAMES[claim.metric]), filtered=True),
+        Field(_("Model"), lambda claim: claim.case.model, filtered=True, minor=True),
+        Field(_("GPUs"), lambda claim: claim.case.layout.world_size, count, minor=True),
+        Field(_("Published"), _published, numeric=True),
+        Field(_("Audit"), lambda claim: _audit(_, claim), filtered=True, minor=True),
+        Field(_("Modelled (V100)"), _expected, numeric=True, minor=True),
+        Field(_("Measured"), _measured, numeric=True),
+        Field(_("Program"), best_of(lambda found: _(PROGRAMS[found.program])), filtered=True, minor=True),
+        Field(_("Hardware"), best_of(lambda found: found.gpu), filtered=True, minor=True),
+        Field(_("Verdict"), lambda claim: _verdict(_, best(claim)), filtered=True),
     )
     caption = _("Throughput in samples/s (images/s for ResNet50), memory in MiB per GPU, speed-up over one GPU.")
-    return Table("claims", columns, rows, caption)
+    return table("claims", claims, fields, caption)
 
 
 def _compared(_: Translate, comparisons: Iterable[dict]) -> Section:
@@ -101,32 +104,27 @@ def _compared(_: Translate, comparisons: Iterable[dict]) -> Section:
     return Section("comparisons", _("Compared with other frameworks"), (text, Table("comparisons", columns, rows)))
 
 
-def _row(_: Translate, claim: Claim) -> tuple[Cell, ...]:
+def _published(claim: Claim) -> Cell:
+    link = f"report-{claim.report.id}.html#{claim.anchor}"
+    return Cell(str(claim.published), float(claim.published), link=link)
+
+
+def _audit(_: Translate, claim: Claim) -> Cell:
+    """The worst finding on a figure."""
+    order = list(SEVERITIES)
+    worst = min((order.index(each.severity) for each in claim.findings), default=None)
+    if worst is None:
+        return Cell(_("consistent"), tone="good")
+    return Cell(_(SEVERITIES[order[worst]]), tone="bad" if order[worst] == "error" else "muted")
+
+
+def _expected(claim: Claim) -> Cell:
+    return number(claim.expected, lambda value: f"{_like(value, claim)} (×/÷ {claim.within:.2f})")
+
+
+def _measured(claim: Claim) -> Cell:
     found = best(claim)
-    gpus = claim.case.layout.world_size
-    worst = min((list(SEVERITIES).index(each.severity) for each in claim.findings), default=None)
-    audit = Cell(_("consistent"), tone="good")
-    if worst is not None:
-        severity = list(SEVERITIES)[worst]
-        audit = Cell(_(SEVERITIES[severity]), tone="bad" if severity == "error" else "muted")
-    expected = (
-        Cell("–", float("-inf"))
-        if claim.expected is None
-        else Cell(f"{_like(claim.expected, claim)} (×/÷ {claim.within:.2f})", claim.expected)
-    )
-    return (
-        Cell(f"[{claim.case.name}](#{claim.case.name})", anchor=claim.anchor),
-        Cell(_(NAMES[claim.metric])),
-        Cell(claim.case.model),
-        Cell(str(gpus), gpus),
-        Cell(str(claim.published), float(claim.published), link=f"report-{claim.report.id}.html#{claim.anchor}"),
-        audit,
-        expected,
-        Cell("–", float("-inf")) if found is None else Cell(_like(found.value, claim), found.value),
-        Cell("–" if found is None else _(PROGRAMS[found.program])),
-        Cell("–" if found is None else found.gpu),
-        _verdict(_, found),
-    )
+    return number(found.value if found else None, lambda value: _like(value, claim))
 
 
 def _like(value: float, claim: Claim) -> str:
