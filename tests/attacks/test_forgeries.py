@@ -499,6 +499,25 @@ def two_starts(scene):
     return scene.both()
 
 
+@attack(
+    "what contradicts it taken out: operators",
+    r"operators: not recorded, although the programs of commit [0-9a-f]{12} record",
+)
+def without_operators(scene):
+    edit_events(scene, CASE, lambda events: [each for each in events if each["event"] != "census"], ranks=(0,))
+    record_again(scene)
+    return [scene.verify()]
+
+
+@attack(
+    "… the digest of the code", r"digest of the code: not recorded, although the programs of commit [0-9a-f]{12} record"
+)
+def without_code(scene):
+    edit_lines(scene.run / "attempts.jsonl", lambda lines: [{**each, "code": None} for each in lines])
+    forge_manifest(scene.run)
+    return [scene.verify()]
+
+
 # Plan and code
 
 
