@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from repro.analysis import code_lookup, copies, withdrawn
@@ -94,6 +95,18 @@ def _names(reproduced: Path) -> Iterator[tuple[bool, str]]:
     yield from ((False, fault) for fault in faults)
     if not faults:
         yield True, "no kept run is another one under a second name"
+
+
+def remarks(host: Path) -> list[str]:
+    """What the list of kept runs says of a host, by its folder, that a reader should know: removed runs, other signers."""
+    removed = [f"REMARK: {path} was removed: {reason}" for path, reason in digests.reasons(host).items()]
+    keys = digests.signers(host)
+    changed = [
+        f"REMARK: from {run} on archives of {host.name} are signed by {key}, before by {before}: whether that is right only "
+        f"the owner of {before} knows"
+        for (before, _), (key, run) in pairwise(keys)
+    ]
+    return removed + changed
 
 
 def verify_withdrawn(host: Path, root: Path = ROOT) -> Verified:

@@ -308,3 +308,13 @@ def test_the_code_of_older_runs_is_looked_up(tmp_path, monkeypatch, gap, faults,
     found = list(_versions(tmp_path, tmp_path))
     assert [good for good, _ in found] == [good for good, _ in said]
     assert all(text in line for (_, line), (_, text) in zip(found, said, strict=True))
+
+
+def test_removed_runs_and_other_signers_are_remarked(tmp_path, monkeypatch):
+    monkeypatch.setattr(digests, "reasons", lambda host: {"h200/runs/a.zip": "it was wrong"})
+    monkeypatch.setattr(digests, "signers", lambda host: [("K", "b"), ("L", "c"), ("none", "d")])
+    assert verification.remarks(tmp_path / "h200") == [
+        "REMARK: h200/runs/a.zip was removed: it was wrong",
+        "REMARK: from c on archives of h200 are signed by L, before by K: whether that is right only the owner of K knows",
+        "REMARK: from d on archives of h200 are signed by none, before by L: whether that is right only the owner of L knows",
+    ]
