@@ -107,6 +107,12 @@ def removed(host: Path) -> frozenset[str]:
     return frozenset(path for path in found if _of(host, path))
 
 
+def reasons(host: Path) -> dict[str, str]:
+    """Why archives of a host, by its folder, were removed, by their paths; withdrawn ones have runs in place of a reason."""
+    found = filter(None, map(REMOVED.fullmatch, lines(host.absolute().parent / NAME)))
+    return {each[1]: each[2] for each in found if _of(host, each[1])}
+
+
 def chain_faults(listed: Path) -> list[str]:
     """A line for each chain line that is not right, and one for what no chain line covers; none without a list."""
     content = listed.read_bytes() if listed.is_file() else b""

@@ -22,6 +22,7 @@ from repro.runs.digests import (
     list_of,
     lost_commits,
     read,
+    reasons,
     remove,
     removed,
     signer,
@@ -182,6 +183,8 @@ def test_a_removed_run_keeps_its_line_and_gets_another(listed, archive):
         f"# removed h200/runs/{name}.zip: measured again; two (2) runs" for name in ("a", "b")
     ]
     assert removed(host) == {"h200/runs/a.zip", "h200/runs/b.zip"} and withdrawn(host) == {}
+    assert reasons(host) == dict.fromkeys(("h200/runs/a.zip", "h200/runs/b.zip"), "measured again; two (2) runs")
+    assert reasons(host.with_name("h100")) == {}
     assert removed(host.with_name("h100")) == frozenset()
     archive.write_bytes(b"kept")
     with pytest.raises(RecordError, match="a kept run is never recorded anew"):
