@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.analysis import code_lookup, copies, withdrawn
+from repro.analysis import code_lookup, copies
 from repro.analysis.evidence import examine
 from repro.runs import digests, manifest, program_versions
 from repro.runs.files import DAMAGED, KEPT, PREFLIGHT, RecordError
@@ -95,21 +95,9 @@ def _names(reproduced: Path) -> Iterator[tuple[bool, str]]:
         yield True, "no kept run is another one under a second name"
 
 
-def verify_withdrawn(host: Path, root: Path = ROOT) -> Verified:
-    """Check that all that a host's withdrawn runs measured was measured again, and how many these are.
-
-    Their archives are looked up in the history of the checkout `root`. The kept ones must be without faults.
-    """
-    lines = digests.withdrawn(host)
-    count = f"runs of {host.name} that were withdrawn: {len(lines)}"
-    if not lines:
-        return Verified((count,), ())
-    unmeasured = withdrawn.faults(host)
-    if gap := history(root).gap:
-        looked_up = f"whether their lines name all that their archives have was NOT checked: {gap}"
-        return Verified((f"{count}; {looked_up}",), tuple(unmeasured))
-    found = [*unmeasured, *withdrawn.contradictions(host, root)]
-    return Verified((count if found else f"{count}; all that they measured was measured again",), tuple(found))
+def removals(host: Path) -> list[str]:
+    """A sentence for each archive of a host, by its folder, that was removed, with the reason that the list has."""
+    return [f"{path} was removed: {reason}" for path, reason in digests.removed(host).items()]
 
 
 def _versions(reproduced: Path, root: Path) -> Iterator[tuple[bool, str]]:
