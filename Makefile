@@ -42,7 +42,7 @@ reproduce:  ## all of these on this machine or a cluster, kept as a host's runs 
 report:  ## a run's report and verdicts again [RUN= CHECK=1 TOLERANCE=%]
 compare:  ## compare two runs RUNS="A B"
 verify:  ## whether a run's figures are what it measured, and its files as recorded [RUN= HOST=]
-archive:  ## pack a run to hand over, or keep it for a host's page [RUN= HOST=]
+archive:  ## pack a run to hand over, or keep it for a host's page [RUN= HOST= KEY=]
 host-reports:  ## write the hosts' pages [HOST= CHECK=1]
 site:  ## write the site, claims.csv, ARTIFACT.md and the READMEs' answer [CHECK=1]
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from repro.planning.plan import Plan, Unit
+from repro.planning.plan import Plan
+from repro.planning.unit import Unit
 from repro.runs.history import History, contents, folder_states, tree
 from repro.runs.program_files import SHARED, digests_of, folders_of_program
 from repro.runs.program_versions import BASELINES, TRAINERS

@@ -153,8 +153,6 @@ def archive(
     if host:
         _keep(run or "", runs, host, key)
         return
-    if key:
-        raise OptionError("KEY=<file> is for HOST=<name>: a run that is handed over is signed by hand (docs/trust.md)")
     from repro.analysis.evidence import require
     from repro.runs.archive import archive as packed_run
     from repro.runs.files import reading
@@ -172,6 +170,8 @@ def _check_archive(values: Mapping[str, Any]) -> None:
     from repro.runs.digests import runs_of
 
     run, runs, host = values["run"], values["runs"], values["host"]
+    if values["key"] and not host:
+        raise OptionError("KEY=<file> is for HOST=<name>: a run that is handed over is signed by hand (docs/trust.md)")
     if host and not run:
         raise OptionError("RUN=<id> HOST=<name>: name the run to keep, and the host that it is of, such as h200")
     if host:

@@ -22,7 +22,8 @@ RUNS = "/scratch/someone/runs"
 UUID = "GPU-79d32954-53f7-0135-2bd5-d2f66d04944{}"
 H200 = {"name": "NVIDIA H200", "memory.total": "143771", "driver_version": "580.1", "clocks.max.sm": "1980"}
 SAMPLES = "".join(
-    f"0, {UUID.format(0)}, {rest}\n" for rest in ("99, 20000, 1500, 61", "3, 20000, 345, 40", "97, 20000, 1700, 64")
+    f"{index}, {UUID.format(0)}, {rest}\n"
+    for index, rest in enumerate(("99, 20000, 1500, 61", "3, 20000, 345, 40", "97, 20000, 1700, 64"))
 )
 HOST, ADDRESS = "lab-7", "10.20.30.40"
 REPEATS = (1.0, 1.002, 0.998, 1.0, 1.001, 0.999)

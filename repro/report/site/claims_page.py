@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
+from repro.planning.derived import NO_PORT
 from repro.planning.plan import verdict_looks
-from repro.published.claim_ids import MEMORY, METRICS, SPEEDUP, THROUGHPUT
-from repro.report.document import Block, Cell, Code, Document, Items, Section, Table, Text
+from repro.published.claim_ids import MEMORY, METRICS, SPEEDUP, THROUGHPUT, anchor
+from repro.report.document import Block, Cell, Code, Column, Document, Items, Section, Table, Text
 from repro.report.published.audit import SEVERITIES
 from repro.report.run.programs import PROGRAMS
 from repro.report.run.verdicts import OUTCOMES
@@ -24,8 +25,8 @@ COVERAGE = {
 }
 
 
-def build(language: str, claims: Sequence[Claim]) -> Document:
-    """The page in one language."""
+def build(language: str, claims: Sequence[Claim], comparisons: Sequence[dict] = ()) -> Document:
+    """The page in one language; `comparisons` are the rows of `repro.report.site.comparisons`."""
     _ = catalogue(language).gettext
     lead = _(
         "Every published throughput, speed-up and memory figure: {n} claims of {cases} cases. Each links to the original "
@@ -42,6 +43,7 @@ def build(language: str, claims: Sequence[Claim]) -> Document:
     cases = [_case(_, list(group)) for _name, group in groupby(claims, key=lambda claim: claim.case.name)]
     sections = (
         Section("claims", _("Claims"), (text, _table(_, claims))),
+        *([_compared(_, comparisons)] if comparisons else []),
         Section("check", _("Case by case: source, evidence, how to check")),
         *cases,
     )
@@ -67,6 +69,39 @@ def _table(_: Translate, claims: Iterable[Claim]) -> Table:
     )
     caption = _("Throughput in samples/s (images/s for ResNet50), memory in MiB per GPU, speed-up over one GPU.")
     return table("claims", claims, fields, caption)
+
+
+def _compared(_: Translate, comparisons: Iterable[dict]) -> Section:
+    """OneFlow over other frameworks, as published and as measured."""
+    text = Text(
+        _(
+            "Each ratio follows from the two throughputs that the source prints for the same cluster. “Measured” is "
+            "OneFlow over the same program where a kept run has both, on its own hardware, so that only the ratio can be "
+            "compared."
+        )
+    )
+    columns = (
+        Column(_("Claim"), filtered=True),
+        Column(_("Published"), numeric=True),
+        Column(_("Source"), minor=True),
+        Column(_("Audit"), filtered=True, minor=True),
+        Column(_("Measured"), numeric=True),
+        Column(_("Program"), filtered=True, minor=True),
+        Column(_("Hardware"), filtered=True, minor=True),
+    )
+    rows = tuple(
+        (
+            Cell(each["id"], anchor=anchor(each["id"])),
+            Cell(f"×{each['published']}", float(each["published"])),
+            Cell(f"[{each['place']}]({each['source']})"),
+            Cell(_("consistent"), tone="good") if each["audit"] == "consistent" else Cell(_("see the audit")),
+            Cell(f"×{float(each['measured']):.3f}", float(each["measured"])) if each["measured"] else Cell("–", 0.0),
+            Cell(_(PROGRAMS[each["program"]]) if each["program"] else "–"),
+            Cell(each["hardware"] or "–"),
+        )
+        for each in comparisons
+    )
+    return Section("comparisons", _("Compared with other frameworks"), (text, Table("comparisons", columns, rows)))
 
 
 def _published(claim: Claim) -> Cell:
@@ -112,7 +147,7 @@ def _case(_: Translate, claims: list[Claim]) -> Section:
     items = [
         _("Source: {link}").format(link=f"[{original}]({first.report.url})" if first.report.url else original),
         _("In this project: [the report with its audit]({page}), `{file}`").format(
-            page=f"report-{case.report}.html", file=f"repro/data/cases/{first.report.file}"
+            page=f"report-{case.report}.html", file=first.report.path
         ),
         *(
             _("Audit, {figure}: {text} ([{id}](audit.html#{anchor}))").format(
@@ -122,21 +157,30 @@ def _case(_: Translate, claims: list[Claim]) -> Section:
             for each in claim.findings
         ),
         *_evidence(_, claims),
-        _("Coverage: {state}").format(state=_(COVERAGE[first.coverage])),
-        _("Needs: {n} × V100-SXM2-16GB ({nodes} nodes), InfiniBand 100 Gb/s beyond one node").format(
-            n=case.layout.world_size, nodes=case.nodes
-        )
+        *(_again(_, first) if case.ported else [_(NO_PORT).format(framework=case.framework)]),
+    ]
+    blocks: list[Block] = [Items(tuple(items)), *([Code(first.command)] if first.command else [])]
+    return Section(case.name, case.name, tuple(blocks), level=3, folded=True)
+
+
+def _again(_: Translate, claim: Claim) -> list[str]:
+    """How far a case was run, and what it takes to run it."""
+    case = claim.case
+    needs = (
+        _("Needs: {n} × V100-SXM2-16GB ({nodes} nodes), InfiniBand 100 Gb/s beyond one node")
         if case.nodes > 1
-        else _("Needs: {n} × V100-SXM2-16GB on one node").format(n=case.layout.world_size),
+        else _("Needs: {n} × V100-SXM2-16GB on one node")
+    )
+    return [
+        _("Coverage: {state}").format(state=_(COVERAGE[claim.coverage])),
+        needs.format(n=case.layout.world_size, nodes=case.nodes),
         _("Takes about {minutes} minutes for the {repeats} repeats after which a verdict can be reached").format(
-            minutes=f"{first.minutes:.0f}", repeats=verdict_looks()[0].repeats
+            minutes=f"{claim.minutes:.0f}", repeats=verdict_looks()[0].repeats
         ),
         _("Expected: “reproduced”, that is a throughput within {share} of {value} {unit}").format(
-            share=f"± {first.allowed:.1%}", value=first.published, unit=UNITS[THROUGHPUT]
+            share=f"± {claim.allowed:.1%}", value=claim.published, unit=UNITS[THROUGHPUT]
         ),
     ]
-    blocks: tuple[Block, ...] = (Items(tuple(items)), Code(first.command))
-    return Section(case.name, case.name, blocks, level=3, folded=True)
 
 
 def _evidence(_: Translate, claims: Iterable[Claim]) -> list[str]:
