@@ -25,10 +25,10 @@ from repro.report.host.results import (
     targets_of,
 )
 from repro.report.host.rows import MET, MISSED, OPEN, Target, configuration
-from repro.runs.digests import entered, list_of, remove
+from repro.runs.digests import CHAIN, entered, list_of, remove
 from repro.runs.manifest import verify
 from repro.runs.record import RecordError
-from repro.utils.paths import sha256
+from repro.utils.paths import sha256, sha256_of
 from repro.utils.stats import Interval, TooFew
 from tests.support.kept import bench_run, throughput
 
@@ -199,8 +199,10 @@ def test_nothing_kept_is_said(tmp_path):
 
 def listed_anew(archive):
     """Give an archive the line in the list of kept runs that would be its own."""
-    listed = list_of(archive)
-    listed.write_text(listed.read_text().replace(entered(archive, listed), sha256(archive)))
+    listed, above = list_of(archive), ""
+    for line in listed.read_text().replace(entered(archive, listed), sha256(archive)).splitlines(keepends=True):
+        above += f"# chain {sha256_of(above.encode())}\n" if CHAIN.match(line) else line
+    listed.write_text(above)
 
 
 def test_an_altered_archive_is_refused(altered, tmp_path):
@@ -243,7 +245,7 @@ def test_the_committed_pages_are_what_the_committed_runs_give(committed):
 
 
 def test_the_task_refuses_what_it_does_not_know(task):
-    done = task("reproduced", HOST="nowhere")
+    done = task("host-reports", HOST="nowhere")
     assert done.returncode == 2
     assert "holds no run" in done.stderr
 
