@@ -58,7 +58,6 @@ class Published:
     """
 
     throughput: Figure
-    throughput_unit: str = "samples/s"
     latency_ms: Figure | None = None
     memory_mib: Figure | None = None
     speedup: Figure | None = None
@@ -160,18 +159,6 @@ def peers(model: str, **fields: object) -> tuple[Peer, ...]:
         peer
         for peer in load_peers()
         if peer.model == model and all(getattr(peer, name) == value for name, value in fields.items())
-    )
-
-
-def peers_of(case: Case, same_batch: bool = True) -> tuple[Peer, ...]:
-    """Figures of other frameworks to compare with a case: same precision, number of GPUs and, if asked, batch size."""
-    return tuple(
-        peer
-        for peer in peers(case.model, precision=case.precision, gpus=case.layout.world_size)
-        if case.report in peer.reports
-        and peer.case in (None, case.name)
-        and peer.optimizer_sharding in (None, case.optimizer_sharding)
-        and (peer.micro_batch == case.micro_batch or not same_batch)
     )
 
 

@@ -172,7 +172,7 @@ def test_machine_runs_and_preflight_are_shown(reproduced, host):
     (run,) = table(text, "Runs and their commands")
     name = host.runs[0].run.id
     assert run["Run"] == f'<a id="{name}"></a>R1 [{name}](runs/{name}.zip)'
-    assert run["Command"] == "`make bench MODEL=gpt FIT=2,4 RUNS=runs`"
+    assert run["Command"] == "`make bench MODEL=gpt MAX_GPUS=2,4 RUNS=runs`"
     assert run["Failed"] == "1"
     assert "libcublas.so.13.1" in text
     assert "at best 19.5 GB/s of bus bandwidth; the links can do 39.0 GB/s" in text
