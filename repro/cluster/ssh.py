@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import shlex
 import socket
 import threading
@@ -35,6 +36,9 @@ NOT_FOUND = 127
 """The exit status of a command that is not installed, as a shell gives it."""
 IDLE_S = 1.0
 """How long a connection's thread waits for the node before it looks after its own affairs; paramiko's is 0.1 s."""
+
+
+logging.getLogger("paramiko").addHandler(logging.NullHandler())  # or what it logs of a lost connection is printed
 
 
 class RemoteError(ReproError):
@@ -313,7 +317,10 @@ def _refusal(error: Exception) -> str:
             f"its sshd refuses a further session over one connection ({error}); set MaxSessions to 10, its default, or more "
             "in /etc/ssh/sshd_config there"
         )
-    return str(error)
+    return (
+        f"its sshd ended the session before the command began ({error}): the limits nproc or nofile of the account may "
+        "leave no room for it; raise them in /etc/security/limits.d there, or see `journalctl -u ssh`"
+    )
 
 
 class _Lines:

@@ -18,7 +18,7 @@ from repro.images import kit_contents
 from repro.images.build import LAYOUT
 from repro.images.kernel_overlay import overlay_for
 from repro.images.kit_contents import LEFT_OUT, Contents
-from repro.images.kit_pieces import Pieces, pack
+from repro.images.kit_pieces import MB, Pieces, pack
 from repro.images.oci_layout import is_complete, packed
 from repro.images.offline_folder import SUMS, TEMPLATES, OfflineError, new_folder, write_readmes
 from repro.targets import groups_of
@@ -84,13 +84,14 @@ def make_kit(
             temporary = Path(scratch)
             made.parts["base"] = pack(partial, "base.tar.gz", kit_contents.base(temporary, pythons, contents), size, 6)
             installed = kit_contents.environments(temporary, pythons, contents)
-            made.parts["environments"] = pack(partial, "environments.tar.xz", installed, size, level)
+            made.parts["environments"] = pack(partial, "environments.tar.xz", installed, size, level, _expected_mb())
             if libraries:
                 newer = kit_contents.libraries(temporary, libraries, contents)
-                made.parts["libraries"] = pack(partial, "libraries.tar.xz", newer, size, level)
+                made.parts["libraries"] = pack(partial, "libraries.tar.xz", newer, size, level, _mb(libraries))
             if tests:
                 more = kit_contents.tests(temporary, pythons)
-                made.parts["tests"] = pack(partial, "tests.tar.xz", more, size, level)
+                of_tests = sum(bootstrap.NEEDED_MIB[group] for group in groups_of("test")) * MIB / MB
+                made.parts["tests"] = pack(partial, "tests.tar.xz", more, size, level, of_tests)
         if images:
             with Pieces(partial, "images.tar", size) as pieces:
                 for data in packed(LAYOUT):
@@ -98,6 +99,17 @@ def make_kit(
             made.parts["images"] = pieces.total
         _describe(partial, made, pythons)
     return made
+
+
+def _expected_mb() -> float:
+    """About the size of both environments in MB."""
+    controller = bootstrap.needed(bootstrap.NEEDED_MIB, bootstrap.CONTROLLER, ())
+    return (controller + bootstrap.NEEDED_MIB[bootstrap.TRAINER]) * MIB / MB
+
+
+def _mb(folders: Sequence[Path]) -> float:
+    """The size of the libraries in some folders in MB."""
+    return sum(path.stat().st_size for each in folders for path in each.glob("lib*.so.*") if not path.is_symlink()) / MB
 
 
 def _changed() -> list[str]:

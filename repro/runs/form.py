@@ -249,7 +249,7 @@ ATTEMPT = table(
         "log_tail": optional(text(r"(?s).*")),
         "failure": optional(MESSAGE),
         **dict.fromkeys(("versions", "operators"), optional(mapping(SINGLE))),
-        **dict.fromkeys(("code", "data", "transport"), optional(table({}))),
+        **dict.fromkeys(("code", "data", "transport", "adapters"), optional(table({}))),
         "cut": several(
             table(
                 {"path": folder, **dict.fromkeys(("printed", "kept"), bounded(0, 2**62))}, ("path", "printed", "kept")

@@ -1,6 +1,7 @@
 """The archives of a kit: the same bytes for the same files, in pieces, and nothing half written is taken for one."""
 
 import os
+import re
 import subprocess
 
 import pytest
@@ -9,6 +10,8 @@ from repro.images import kit_pieces
 from repro.images.kit_pieces import Entry, pack
 from repro.images.offline_folder import OfflineError
 from repro.images.offline_kit import TEMPLATES
+from repro.utils import progress
+from tests.support.patience import wait_until
 
 SETUP = TEMPLATES / "kit-setup.sh"
 
@@ -34,6 +37,18 @@ def test_an_archive_is_split_and_the_same_for_the_same_content(tmp_path, name):
     )
     assert (tmp_path / "a/y").read_bytes() == SETUP.read_bytes()
     assert (tmp_path / "a/z").resolve() == tmp_path / "a/x" and (tmp_path / "a/x").stat().st_mode & 0o100
+
+
+def test_a_long_part_says_how_far_it_is_and_what_is_left(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "SILENCE_S", 0.01)
+    line = r"part\.tar\.gz: 2 of about 8 MB packed, \d+ MB written, \d+ s left; now first"
+
+    def entries():
+        yield Entry("first", content=os.urandom(2_000_000))
+        wait_until(lambda: re.search(line, capsys.readouterr().err))
+        yield Entry("second", content=b"x")
+
+    pack(tmp_path, "part.tar.gz", entries(), 10**6, 1, expected_mb=8)
 
 
 def test_a_failing_compressor_fails_the_kit(tmp_path, monkeypatch):

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import json
 import os
-import resource
 import select
 import shutil
 import signal
@@ -23,13 +21,14 @@ import threading
 import time
 from collections.abc import Callable
 
+from repro.launch.agent.adapters import counters
 from repro.launch.agent.gpus import make_libraries
 from repro.launch.agent.leftovers import AGENT, clear, labels, mark, sweep, sweep_processes
 from repro.launch.agent.lock import Held, acquire
 from repro.launch.agent.meeting import meet
 from repro.launch.agent.node import engines, facts, port_is_free, remove_containers
 from repro.launch.agent.processes import end as end_processes
-from repro.launch.agent.processes import end_group, identity, lock_all_memory, of_session
+from repro.launch.agent.processes import end_group, identity, limit_reached, lock_all_memory, of_session
 from repro.launch.agent.ranks import Files, Ranks, launcher_of
 from repro.launch.agent.tracing import link_cupti
 from repro.launch.agent.unlock import free, survey
@@ -213,6 +212,7 @@ def run(order: dict) -> None:
         with open(os.path.join(folder, "config.json"), "w") as file:
             json.dump(order["config"], file)
         link_cupti(order["cupti"])
+        before = counters()
         started.append(start(order))
     except BaseException:  # nothing has run that could have left anything to look at
         shutil.rmtree(folder, ignore_errors=True)
@@ -220,7 +220,7 @@ def run(order: dict) -> None:
     if order["sample"]:
         threading.Thread(target=sample, args=(lease, order["sample"]), daemon=True).start()
     try:
-        follow(started[0], lease, order)
+        follow(started[0], lease, order, before)
     except BaseException:
         end(started[0], order["container"])
         raise
@@ -251,11 +251,14 @@ def start(order: dict) -> subprocess.Popen:
         )
 
 
-def follow(process: subprocess.Popen, lease: Lease, order: dict) -> None:
-    """Send what is written and who has ended; at the end, by itself or on request, the rest and the status."""
+def follow(process: subprocess.Popen, lease: Lease, order: dict, before: dict) -> None:
+    """Send what is written and who has ended; at the end, by itself or on request, the rest and the status.
+
+    `before` are the counters of adapters before the start: both they and those of the end are sent.
+    """
     files = Files(order["folder"], order["log_cap"], bool(order["cupti"]))
     ranks = Ranks(launcher_of(process.pid, order["container"], order["inside"]), order["first"], order["ranks"])
-    killed, before = out_of_memory_kills(), engines() if order["container"] else set()
+    killed, running = out_of_memory_kills(), engines() if order["container"] else set()
     while not lease.stopped.is_set() and process.poll() is None:
         ended = ranks.ended()
         if not os.path.isdir(order["folder"]):
@@ -269,12 +272,14 @@ def follow(process: subprocess.Popen, lease: Lease, order: dict) -> None:
     send_added(files)
     if code is not None:
         send(launcher=code)
-        if before and code in STOPPED:
-            tell_of_engine(before, lease)
+        if running and code in STOPPED:
+            tell_of_engine(running, lease)
     try:
         end(process, order["container"])
     finally:
         send_rest(files, lease)
+    if before:
+        send(adapters={"before": before, "after": counters()})
     free = free_mib(order["work"])
     sizes = files.sizes()
     shutil.rmtree(order["folder"], ignore_errors=True)  # what was to be sent of it is with the controller
@@ -375,21 +380,6 @@ def main() -> None:
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         send(error=str(error) + limit_reached(error))
         sys.exit(1)
-
-
-def limit_reached(error: Exception) -> str:
-    """What to do about an error that means that a limit of this account is reached; "" for another."""
-    number = getattr(error, "errno", None)
-    if number in (errno.EMFILE, errno.ENFILE):
-        name, limit = "nofile", resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    elif number == errno.EAGAIN or "start new thread" in str(error):
-        name, limit = "nproc", resource.getrlimit(resource.RLIMIT_NPROC)[0]
-    else:
-        return ""
-    shown = (
-        "unlimited for one session, so it is one of the service or slice" if limit == resource.RLIM_INFINITY else limit
-    )
-    return f" (limit {name} of this account: {shown}; raise it in /etc/security/limits.d, then connect again)"
 
 
 if __name__ == "__main__":

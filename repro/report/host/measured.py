@@ -197,7 +197,7 @@ def published_efficiency(unit: Unit) -> tuple[float, int] | None:
     case = published_case(unit)
     if case is None or unit.baseline_of or case.precision != unit.precision:
         return None
-    found = published_scaling(case, load_catalogue().cases)
+    found = published_scaling(case, load_catalogue().ported)
     return None if found is None else (found, case.layout.world_size)
 
 
@@ -345,7 +345,7 @@ def memories(host: Host) -> list[tuple[str, Unit, float, float]]:
             if case and case.published.memory_mib and each.memory_mib and current:
                 key = (case.name, each.unit.program)
                 found[key] = (case.name, each.unit, float(case.published.memory_mib), each.memory_mib)
-    order = [case.name for case in load_catalogue().cases]
+    order = [case.name for case in load_catalogue().ported]
     return sorted(found.values(), key=lambda each: order.index(each[0]))
 
 

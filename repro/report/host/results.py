@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from repro.analysis import withdrawn
+from repro.analysis import copies, withdrawn
 from repro.analysis.cross_hardware import HardwareComparison
 from repro.analysis.profiles import Profiles
 from repro.analysis.ratio import ratio
 from repro.analysis.relations import Relation, baseline_relations, scaling_relations, tuning_relations
 from repro.analysis.results import RESULT_COLUMNS, Result, result_frame, results_csv
+from repro.analysis.verification import signed_as_listed
 from repro.perfmodel.hardware import HardwareError
 from repro.perfmodel.kernels import fitted_trainings
 from repro.perfmodel.predict import expect_unit
@@ -198,12 +199,12 @@ def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> Host
     gone without having been withdrawn, or has figures that its raw output does not give.
     """
     folder = reproduced / name
-    if altered := digests.faults(folder) or withdrawn.faults(folder):
+    if altered := digests.chain_faults(reproduced / digests.NAME) or digests.faults(folder) or withdrawn.faults(folder):
         raise RecordError("\n".join(altered))
     runs: list[KeptRun] = []
     preflights: list[Run] = []
     versions = program_versions.read(reproduced)
-    gone = digests.withdrawn(folder)
+    gone = {Path(path).stem for path in digests.removed(folder)}
     place = 0
     for run in map(Run, digests.in_order(folder)):
         if run.id not in gone and (run.files / PREFLIGHT).is_file():
@@ -212,8 +213,13 @@ def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> Host
         place += 1
         if run.id not in gone:
             runs.append(load_run(f"R{place}", run, versions))
+    if twice := copies.between({f"{name}/{kept.run.id}": kept.run for kept in runs}):
+        raise RecordError("\n".join(twice))
     if not runs and not preflights:
         raise RecordError(f"{folder / 'runs'} holds no run; `make archive RUN=<id> HOST={name}` puts one there")
+    kept = (*(each.run for each in runs), *preflights)
+    if unsigned := [text for run in kept for good, text in signed_as_listed(run.path) if not good]:
+        raise RecordError("\n".join(unsigned))
     targets = targets_for(name, data)
     runs.sort(key=lambda kept: kept.run.id)
     return Host(name, folder, tuple(runs), tuple(preflights), targets, read(folder))

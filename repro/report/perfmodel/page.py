@@ -69,7 +69,7 @@ class ReportData:
 
 def calibrate(file: Path = FILE) -> Calibration:
     """Fit the constants on the training cases, find how far off they are elsewhere, and write all of it to `file`."""
-    cases, cluster = load_catalogue().cases, describe(PUBLISHED_CLUSTER)
+    cases, cluster = load_catalogue().ported, describe(PUBLISHED_CLUSTER)
     training = [target(case) for case in training_cases(cases)]
     constants, without = fit(training, cluster), fit_without(cases, cluster)
     here = uncertainties(error_frame(cases, cluster, constants, without, fit_baseline(training, cluster)))
@@ -98,7 +98,7 @@ def render(folder: Path = FOLDER) -> list[Path]:
 
 def tell(calibration: Calibration) -> ReportData:
     """Everything for the report, by the constants of a calibration."""
-    cases, cluster = load_catalogue().cases, describe(PUBLISHED_CLUSTER)
+cases, cluster = load_catalogue().ported, describe(PUBLISHED_CLUSTER)
     constants, measurements = calibration.constants, load_measurements()
     baseline = fit_baseline([target(case) for case in training_cases(cases)], cluster)
     return ReportData(

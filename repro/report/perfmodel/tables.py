@@ -83,7 +83,7 @@ def errors_table(_: Callable, name: str, results: pd.DataFrame) -> Table:
     }
     fields = (
         Field(_("Case"), lambda row: row["names"]),
-        Field(_("Kind of case"), lambda row: _(SHORT[row["kind"]])),
+        Field(_("Kind of case"), lambda row: _(SHORT[row.kind])),
         Field(_("Published (samples/s)"), lambda row: row["throughput"], decimals(2)),
         Field(_("Modelled (samples/s)"), lambda row: row["model_throughput"], decimals(2)),
         *(Field(titles[name], itemgetter(f"{name}_error"), _signed) for name in MODELS),
