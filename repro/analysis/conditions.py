@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from repro.analysis import comparability
+from repro.analysis.adapter_traffic import claims, silent_nodes
 from repro.analysis.comparability import Reason
 from repro.analysis.process_info import ProcessInfo
 from repro.planning.unit import Unit
@@ -36,6 +37,9 @@ LEFT_OUT = N_(
     "{measured} of {expected} attempts ended after their first row without a figure, and may have been the slow ones"
 )
 SHARED = N_("{measured} repeats shared a node, or the network between nodes, with another attempt")
+STILL = N_(
+    "NCCL's log names {expected}, but in {measured} the adapters' own counters stood still: other ways carried the data"
+)
 SHOWN = 5
 
 
@@ -139,6 +143,20 @@ def place_of_its_own(found: Evidence) -> Iterable[Reason]:
         yield Reason("measurement", "differs", SHARED, "0", str(len(shared)))
 
 
+def counted_traffic(found: Evidence) -> Iterable[Reason]:
+    """Where NCCL's log names InfiniBand, the counters of every node's adapters have risen during the attempt.
+
+    Attempts from before they were recorded, and adapters that do not count packets, are not held against a result.
+    """
+    for attempt in found.succeeded:
+        claimed = claims(attempt.get("transport") or {}, {})
+        silent = silent_nodes(attempt.get("adapters") or {}, found.unit.config["iterations"]) if claimed else {}
+        if silent:
+            where = f"{attempt['folder']} ({', '.join(silent)})"
+            yield Reason("transport", "differs", STILL, ", ".join(claimed), where)
+            return
+
+
 def _shared(nodes: Sequence[str], others: Sequence[str]) -> bool:
     return not (nodes and others) or bool(set(nodes) & set(others)) or min(len(nodes), len(others)) > 1
 
@@ -149,6 +167,7 @@ CONDITIONS = (
     Condition("falling loss", falling_loss),
     Condition("nothing left out", nothing_left_out),
     Condition("place of its own", place_of_its_own),
+    Condition("counted traffic", counted_traffic),
 )
 """In the order in which a report gives the reasons."""
 

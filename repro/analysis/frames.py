@@ -56,7 +56,7 @@ UNIT_COLUMNS = {
     "derived_from": ("string", "published cases it was derived from, separated by spaces"),
     "framework": ("string", "oneflow or pytorch"),
     "program": ("string", "published or tuned: which training program; a baseline has that of its unit"),
-    "baseline": ("string", "variant of the baseline, such as pytorch-compile; missing for OneFlow"),
+    "baseline": ("string", "variant of the baseline, such as pytorch-compiled; missing for OneFlow"),
     "baseline_of": ("string", "unit of OneFlow that a baseline is measured against"),
     "tuned_of": ("string", "unit of the published program that this one, of the tuned program, runs in turn with"),
     "reference": ("string", "unit whose losses this one must print"),

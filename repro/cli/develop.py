@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from repro.cli.settings import Exit, Invocation, task
+from repro.cli.settings import Exit, Invocation, OptionError, task
 from repro.utils.errors import FAILED
 from repro.utils.paths import ROOT
 
@@ -21,6 +21,7 @@ CHECKS = (
 """Checks besides the tests, in this order: programs of the controller's environment, with arguments."""
 
 MOST_WORKERS, MOST_CLUSTERS = 9, 4
+MACHINES = "tests/e2e/vm"
 ONLY = "only the tests that match this expression, as pytest's -k"
 
 
@@ -61,21 +62,29 @@ def image_test(
     _replace_by_pytest("tests/docker", only, debian, debian_security)
 
 
-@task(only=ONLY, long="also the tests that take minutes")
+@task(only=ONLY, long="also the tests that take minutes", kind="container, or vm for virtual machines")
 def e2e(
     invocation: Invocation,
     only: str | None = None,
     long: bool = False,
+    kind: str = "container",
     debian: str | None = None,
     debian_security: str | None = None,
 ) -> None:
     """The tests over simulated nodes, several modules at a time; they need root and start an engine of their own.
 
-    Exit status: pytest's; 0 all passed, 1 some failed.
+    KIND=vm runs those over virtual machines in their place. Exit status: pytest's; 0 all passed, 1 some failed; 2 wrong
+    input.
     """
+    if kind not in ("container", "vm"):
+        raise OptionError(f"KIND={kind}: it is container or vm")
     quick = () if long else ("-m", "not long")
-    several = () if only else (_at_once(MOST_CLUSTERS), "--dist=loadscope", "--no-loadscope-reorder")
-    _replace_by_pytest("tests/e2e", only, debian, debian_security, *quick, *several)
+    if kind == "vm":
+        folder, how = MACHINES, ("--exitfirst",)  # each of these tests needs what those before it have set up
+    else:
+        several = () if only else (_at_once(MOST_CLUSTERS), "--dist=loadscope", "--no-loadscope-reorder")
+        folder, how = "tests/e2e", (f"--ignore={MACHINES}", *several)
+    _replace_by_pytest(folder, only, debian, debian_security, *quick, *how)
 
 
 def _replace_by_pytest(
@@ -115,10 +124,19 @@ def lock(invocation: Invocation) -> None:
     from repro.bootstrap import find_uv
 
     uv = find_uv()
-    options = ["--upgrade", "--no-header", "--universal", "--python-version", "3.9", "--generate-hashes"]
+    options = ["--upgrade", "--no-header", "--generate-hashes"]
+    anywhere, linux = (
+        ["--universal", "--python-version"],
+        ["--python-platform=x86_64-manylinux_2_28", "--python-version"],
+    )
     compiled = [
-        [uv, "pip", "compile", *options, f"docker/{name}.in", "-o", f"docker/{name}.lock"]
-        for name in ("trainer", "tools")
+        [uv, "pip", "compile", *options, *places, f"docker/{name}.in", "-o", f"docker/{name}.lock"]
+        for name, places in {
+            "trainer": [*anywhere, "3.9"],
+            "tools": [*anywhere, "3.9"],
+            "baseline": [*linux, "3.11"],
+            "baseline-cu102": [*linux, "3.9"],
+        }.items()
     ]
     for command in ([uv, "lock", "--upgrade"], *compiled):
         if subprocess.run(command, cwd=ROOT).returncode:

@@ -29,9 +29,10 @@ SHOWN = 200
 OPTIONS = {
     "arch": "architectures of the host's GPUs, such as 90 or 80,90 (default: those of the GPUs here)",
     "base": "base image in place of the pinned one: any Debian 11",
-    "baseline_python": "an interpreter that has PyTorch; the same models run in it, interleaved with OneFlow",
+    "baseline_python": "an interpreter with PyTorch for the baselines, which run interleaved with OneFlow, or cu102 for the "
+    "pinned PyTorch 1.12.1 of CUDA 10.2 (default with baselines: the pinned one of docker/baseline.lock)",
     "attempt_timeout": "seconds after which an attempt is ended, whatever it prints (default: 3600)",
-    "baselines": f"PyTorch variants to run: {', '.join(VARIANTS)} (default: {', '.join(DEFAULT)})",
+    "baselines": f"baselines to run: {', '.join(VARIANTS)} (default: {', '.join(DEFAULT)})",
     "batch": "global batch size (default: 4 per GPU)",
     "bundle": "folder of the offline bundle",
     "ca": "file with CA certificates that the build trusts",

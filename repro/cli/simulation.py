@@ -12,56 +12,65 @@ from repro.cli.settings import Exit, Invocation, OptionError, task
 from repro.utils.errors import BAD_INPUT, FAILED
 from repro.utils.paths import ROOT
 
-NAME = "name of the nodes' cluster, for CLUSTER= of other tasks"
+NAME = "name of the nodes' cluster, for CLUSTER= of other tasks (default: sim, or sim-vm)"
+KIND = "container: systemd in containers; vm: virtual machines that boot, with RDMA in software"
+MODULES = {"container": "repro.simulation.nodes", "vm": "repro.simulation.machines"}
+NAMES = {"container": "sim", "vm": "sim-vm"}
 
 
-@task(nodes="how many nodes", name=NAME)
+@task(nodes="how many nodes", name=NAME, kind=KIND)
 def sim(
     invocation: Invocation,
     nodes: int = 2,
-    name: str = "sim",
+    name: str | None = None,
+    kind: str = "container",
     debian: str | None = None,
     debian_security: str | None = None,
 ) -> None:
     """Bring up simulated nodes: containers as freshly installed machines, for `make provision CLUSTER=sim` and on.
 
-    They need root, dockerd and debootstrap; without root it asks sudo. Exit status: 0 up; 1 this machine cannot do
-    it, or nodes of that name are up; 2 wrong input.
+    They need root, dockerd and debootstrap; without root it asks sudo. KIND=vm are virtual machines, for
+    CLUSTER=sim-vm, and need QEMU too. Exit status: 0 up; 1 this machine cannot do it, or nodes of that name are up; 2
+    wrong input.
     """
-    _checked(name)
-    _run_as_root(("up", name, str(nodes), "--bare", "--image"), {"DEBIAN": debian, "DEBIAN_SECURITY": debian_security})
-    print(f"{nodes} nodes are up; next: make provision CLUSTER={name}; make sim-down{_unless_sim(name)} removes them")
+    name = _checked(name, kind)
+    options = ("--bare", "--image") if kind == "container" else ()
+    given = {"DEBIAN": debian, "DEBIAN_SECURITY": debian_security}
+    _run_as_root((MODULES[kind], "up", name, str(nodes), *options), given)
+    named = f"{'' if kind == 'container' else f' KIND={kind}'}{'' if name == NAMES[kind] else f' NAME={name}'}"
+    print(f"{nodes} nodes are up; next: make provision CLUSTER={name}; make sim-down{named} removes them")
 
 
-@task(name=NAME)
-def sim_down(invocation: Invocation, name: str = "sim") -> None:
+@task(name=NAME, kind=KIND)
+def sim_down(invocation: Invocation, name: str | None = None, kind: str = "container") -> None:
     """Remove simulated nodes, and the engine around them if it holds no others; what was built for them is kept.
 
     Exit status: 0 removed; 1 no nodes of that name are up; 2 wrong input.
     """
-    _checked(name)
-    _run_as_root(("down", name), {})
+    name = _checked(name, kind)
+    _run_as_root((MODULES[kind], "down", name), {})
 
 
-def _unless_sim(name: str) -> str:
-    return "" if name == "sim" else f" NAME={name}"
-
-
-def _checked(name: str) -> None:
+def _checked(name: str | None, kind: str) -> str:
+    """The name of the nodes' cluster; OptionError if it, or their kind, cannot be one."""
+    if kind not in MODULES:
+        raise OptionError(f"KIND={kind}: it is {' or '.join(MODULES)}")
+    name = name or NAMES[kind]
     if not re.fullmatch(r"[a-z][a-z0-9-]{0,30}", name):
         raise OptionError(f"NAME={name}: it is lower-case letters, digits and -, beginning with a letter")
     if (ROOT / "ansible/inventories" / name / "hosts.yml").exists():
         raise OptionError(f"NAME={name}: ansible/inventories/{name} is a cluster already; take another name")
+    return name
 
 
 def _run_as_root(arguments: tuple[str, ...], given: dict[str, str | None]) -> None:
-    """Run `repro.simulation.nodes`, through sudo unless this is root, with these variables where they are given."""
+    """Run a module with its arguments, through sudo unless this is root, with these variables where they are given."""
     sudo = [] if os.geteuid() == 0 else ["sudo"]
     if sudo and not shutil.which("sudo"):
         raise Exit("simulated nodes need root, and there is no sudo here: run this as root", FAILED)
     kept = {"DOCKER": os.environ.get("DOCKER"), "PATH": os.environ.get("PATH"), **given}
     variables = [f"{name}={value}" for name, value in kept.items() if value]
-    command = [*sudo, "env", *variables, sys.executable, "-B", "-m", "repro.simulation.nodes", *arguments]
+    command = [*sudo, "env", *variables, sys.executable, "-B", "-m", *arguments]
     status = subprocess.run(command, cwd=ROOT).returncode
     if status:
         raise Exit("", status if status in (FAILED, BAD_INPUT) else FAILED)

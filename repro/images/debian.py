@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from repro.images.build import say
@@ -69,14 +70,7 @@ def pack_debian(suite: str, mirror: str, folder: Path, epoch: int) -> Path:
     It depends on the packages that the mirror has, which no longer change for a closed suite, and on nothing else.
     """
     root, archive = folder / f"root-{suite}", folder / f"root-{suite}.tar"
-    shutil.rmtree(root, ignore_errors=True)
-    if mirror.startswith("-"):
-        raise ImageError(f"DEBIAN={mirror}: it is the address of a mirror")
-    command = ["debootstrap", "--variant=minbase", "--arch=amd64", suite, str(root), mirror]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        end = "\n".join((done.stdout + done.stderr).splitlines()[-LINES_OF_ERROR:])
-        raise ImageError(f"debootstrap cannot make {suite} from {mirror}; DEBIAN=<mirror> names another:\n{end}")
+    debootstrap(suite, mirror, root)
     for name in LEFT_OUT:
         shutil.rmtree(root / name)
         (root / name).mkdir()
@@ -85,6 +79,19 @@ def pack_debian(suite: str, mirror: str, folder: Path, epoch: int) -> Path:
         target.add(root, arcname=".", filter=lambda member: plain(member, epoch))
     shutil.rmtree(root)
     return archive
+
+
+def debootstrap(suite: str, mirror: str, root: Path, packages: Sequence[str] = ()) -> None:
+    """Make a minimal root folder of a suite with these packages besides; ImageError says why it cannot be made."""
+    shutil.rmtree(root, ignore_errors=True)
+    if mirror.startswith("-"):
+        raise ImageError(f"DEBIAN={mirror}: it is the address of a mirror")
+    include = [f"--include={','.join(packages)}"] if packages else []
+    command = ["debootstrap", "--variant=minbase", "--arch=amd64", *include, suite, str(root), mirror]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        end = "\n".join((done.stdout + done.stderr).splitlines()[-LINES_OF_ERROR:])
+        raise ImageError(f"debootstrap cannot make {suite} from {mirror}; DEBIAN=<mirror> names another:\n{end}")
 
 
 def _remove_accidents(root: Path, suite: str, epoch: int) -> None:

@@ -15,7 +15,13 @@ from repro.runs.history import FOREIGN, owned_by_another
 from repro.utils.errors import ReproError
 from repro.utils.paths import ROOT, sha256
 
-LOCKS = ("uv.lock", "docker/trainer.lock", "docker/tools.lock")
+LOCKS = (
+    "uv.lock",
+    "docker/trainer.lock",
+    "docker/baseline.lock",
+    "docker/baseline-cu102.lock",
+    "docker/tools.lock",
+)
 GPU_FIELDS = ("name", "driver_version", "memory.total", "vbios_version", "clocks.max.sm", "clocks.max.memory", "uuid")
 MACHINE_ID, BOOT_ID = Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id")
 NAMED, DIGITS = "identity of a machine in the record of a run", 16

@@ -14,6 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import cast
 
+from repro.analysis.adapter_traffic import adapter_changes
 from repro.analysis.measurement import RankZero, measure, read_log
 from repro.analysis.nccl_transport import transport_of
 from repro.launch.attempt import Event, Interrupts, PlacedAttempt, interruptible
@@ -122,6 +123,8 @@ class Bench:
                 failure = Failure("the log cannot be read by its rule: {error}", {"error": str(error)})
         if unit.world_size > 1 and unit.config["device"] == "cuda":
             measured |= {"transport": transport_of(folder, unit.world_size).as_json()}
+        if adapters := adapter_changes(folder):
+            measured |= {"adapters": adapters}
         record |= {
             "status": "failed" if failure else "ok",
             **measured,

@@ -7,9 +7,14 @@ from dataclasses import dataclass
 
 from repro.models.programs import PUBLISHED as PUBLISHED_PROGRAM
 from repro.published.rules import rule_of
+from repro.utils.errors import ReproError
 
 TF32 = "tf32"
 """The precision of a training in fp32 whose libraries may compute products and convolutions in TF32; none was published."""
+
+
+class PlanError(ReproError):
+    """Nothing can be run as asked; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,7 @@ class Unit:
         changed to this unit's.
     report : the published report whose program and rule it follows.
     case : the published case that it runs, whole or changed; empty if it runs none.
-    variant : which variant of the baseline it is, such as "pytorch-compile"; None for a unit of OneFlow.
+    variant : which variant of the baseline it is, such as "pytorch-compiled"; None for a unit of OneFlow.
     framework : what trains, "oneflow" or "pytorch".
     program : which training program it runs, of `repro.models.programs.KINDS`; a baseline follows that of its unit.
     baseline_of : for a baseline, the unit whose configuration and rule it shares.
@@ -90,10 +95,12 @@ class Unit:
 def configuration(unit: Unit) -> list:
     """A unit's configuration without the name of its case and without the switches that its variant implies.
 
-    A baseline trains the same beside the published and the tuned program, unless it computes as its program does.
+    A baseline trains the same beside the published and the tuned program, unless it computes as its program does, as
+    PyTorch's unfused one.
     """
     left_out, program = {"case", "baseline"}, unit.program
-    if unit.baseline_of and not unit.config.get("baseline", {}).get("unfused"):
+    switches = unit.config.get("baseline", {})
+    if unit.baseline_of and (not switches.get("unfused") or switches.get("megatron")):
         left_out, program = left_out | {"program"}, ""
     config = {name: value for name, value in unit.config.items() if name not in left_out}
     rule = rule_of(unit.rule)

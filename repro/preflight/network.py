@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from ipaddress import IPv4Address, IPv6Address
 
 from repro.cluster.ssh import Result
 from repro.preflight.framework import (
@@ -34,6 +35,7 @@ IB_ERRORS = (
     "excessive_buffer_overrun_errors",
 )
 NET_ERRORS = ("rx_errors", "tx_errors", "rx_crc_errors", "rx_frame_errors", "tx_carrier_errors")
+GIDS, ROCE_V2 = 16, "RoCE v2"
 WATCHED_S = 1.0
 IPERF3_PORT, IPERF3_GBITS = 5201, 20.0
 TEST_S, SERVER_S = 2, 15
@@ -155,6 +157,45 @@ def check_errors(machine: Machine) -> Finding:
 def _counter(path: str) -> str:
     parts = path.split("/")
     return f"{parts[4]} {parts[-1]}"
+
+
+def check_gid(machine: Machine) -> Finding:
+    """Failed where a RoCE port has this node's IPv4 address for RoCE v2 at another index than the inventory's.
+
+    Index 0 is usually a link-local IPv6 address, and RoCE v1 and v2 have an index each.
+    """
+    roce = [port for port in ports(machine) if _layer(machine, *port) == "Ethernet"]
+    if not roce:
+        return unavailable(Message("no RoCE port, so no GID index is needed"))
+    own, wanted = address(machine), machine.expected.gid_index
+    at = {device: _gid_index(machine, device, port, own) for device, port in roce}
+    shown = [
+        Message("{device}: {index}", device=name, index="–" if each is None else each) for name, each in at.items()
+    ]
+    found = Message("RoCE v2 for {address} is at GID index {items}", address=own, items=shown)
+    indices = set(at.values())
+    if indices == {wanted}:
+        return ok(found)
+    impact = "NCCL and OneFlow would use another index, from which other nodes may not be reached."
+    if len(indices) > 1 or None in indices:
+        return failed(found, impact, "give each port the same addresses; `rdma link` and `show_gids` list them")
+    return failed(found, impact, f"set cluster_gid_index: {next(iter(indices))}")
+
+
+def _layer(machine: Machine, device: str, port: str) -> str:
+    return next(iter(machine.read([f"{IB}/{device}/ports/{port}/link_layer"]).values()), "")
+
+
+def _gid_index(machine: Machine, device: str, port: str, own: str) -> int | None:
+    """Where a port has an IPv4 address for RoCE v2, among its first GIDS; None if it has not."""
+    folder = f"{IB}/{device}/ports/{port}"
+    values = machine.read([f"{folder}/{name}/{index}" for index in range(GIDS) for name in ("gids", "gid_attrs/types")])
+    for index in range(GIDS):
+        gid = values.get(f"{folder}/gids/{index}")
+        kind = values.get(f"{folder}/gid_attrs/types/{index}")
+        if gid and kind == ROCE_V2 and IPv6Address(gid).ipv4_mapped == IPv4Address(own):
+            return index
+    return None
 
 
 def check_names(machine: Machine) -> Finding:
@@ -337,6 +378,7 @@ def address(machine: Machine) -> str:
 CHECKS = (
     Check("link", "the link is up and fast", check_link),
     Check("link-errors", "error counters of the link", check_errors),
+    Check("gid", "the index of the address for RoCE", check_gid),
     Check("names", "nodes resolve each other's names", check_names),
     Check("ssh", "nodes reach each other by SSH", check_ssh),
     Check("bandwidth", "bandwidth between every two nodes", check_bandwidth, together=True),

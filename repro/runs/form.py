@@ -127,7 +127,6 @@ def _short(value: object) -> str:
     return shown if len(shown) < 60 else f"{shown[:60]} …"
 
 
-ANY = optional(lambda value: None)
 FLAG = one_of(True, False)
 SINGLE = optional(lambda value: None if isinstance(value, str | bool) else number(-COUNT, COUNT)(value))
 MESSAGE = table({"message": message, "values": table({}), "hint": optional(line())}, ("message", "values"))
@@ -249,7 +248,7 @@ ATTEMPT = table(
         "log_tail": optional(text(r"(?s).*")),
         "failure": optional(MESSAGE),
         **dict.fromkeys(("versions", "operators"), optional(mapping(SINGLE))),
-        **dict.fromkeys(("code", "data", "transport"), optional(table({}))),
+        **dict.fromkeys(("code", "data", "transport", "adapters"), optional(table({}))),
         "cut": several(
             table(
                 {"path": folder, **dict.fromkeys(("printed", "kept"), bounded(0, 2**62))}, ("path", "printed", "kept")

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.images.build import find_docker
-from repro.simulation.places import HOME
+from repro.simulation.places import CLUSTERS, HOME, MACHINES
 from repro.utils.errors import FAILED, ReproError
 from repro.utils.paths import ROOT
 
@@ -153,7 +153,9 @@ def _sweep(engine: Engine) -> None:
         found = engine.docker(*listed, "--quiet").split()
         if found:
             engine.docker(*remove, *found)
-    shutil.rmtree(HOME / "clusters", ignore_errors=True)
+    for inventory in CLUSTERS.glob("*"):
+        if not (MACHINES / inventory.name).exists():
+            shutil.rmtree(inventory, ignore_errors=True)
 
 
 def _answers(engine: Engine) -> bool:

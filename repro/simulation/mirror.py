@@ -2,10 +2,12 @@
 
 `python -m repro.simulation.mirror ADDRESS PORT FOLDER` serves /debian and /debian-security from the archives that DEBIAN
 and DEBIAN_SECURITY name, and everything else from FOLDER/web. What never changes under its name is kept in FOLDER/apt.
+With FOLDER alone it serves the one connection that its standard input is, as QEMU gives it one of a virtual machine.
 """
 
 import os
 import shutil
+import socket
 import sys
 import tempfile
 import urllib.error
@@ -85,11 +87,15 @@ class Mirror(SimpleHTTPRequestHandler):
             shutil.copyfileobj(file, self.wfile)
 
 
-def main(address: str, port: str, home: str) -> None:
+def main(home: str, address: str = "", port: str = "") -> None:
     folder = Path(home).resolve()
     (folder / "web").mkdir(parents=True, exist_ok=True)
-    ThreadingHTTPServer((address, int(port)), partial(Mirror, folder=folder)).serve_forever()
+    if address:
+        ThreadingHTTPServer((address, int(port)), partial(Mirror, folder=folder)).serve_forever()
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - it is the connection, too
+    Mirror(socket.socket(fileno=0), ("a virtual machine", 0), None, folder=folder)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    *listening, home = sys.argv[1:]
+    main(home, *listening)

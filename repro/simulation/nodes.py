@@ -11,7 +11,6 @@ host keys that an inventory or an SSH configuration from here names. On the comm
 """
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,13 +22,12 @@ from typing import Any
 from repro.images.stack import tag_of
 from repro.simulation.engine import LABEL, Engine, EngineError, exclusive, running, start, stop
 from repro.simulation.images import STACK, node_image, trainer_image
-from repro.simulation.places import HOME, simulated_inventory
+from repro.simulation.inventory import KEY, Place, leave_to_caller, make_key, write_inventory, write_ssh_config
+from repro.simulation.owners import PERSON, is_gone, started
+from repro.simulation.places import HOME, MACHINES, simulated_inventory
 from repro.simulation.seed import seed
-from repro.utils.paths import CACHE
 from repro.utils.progress import said_meanwhile
 
-KEY = HOME / "id_ed25519"
-WHEELS = CACHE / "wheels"
 CPU_CLUSTER: dict[str, Any] = {
     "cluster_gpu": "",
     "cluster_gpus_per_node": 2,
@@ -146,11 +144,11 @@ class Nodes:
     def _first_process(self, node: str) -> str:
         """The process of this machine that a node began with, asked for once as long as it lives; "" if none runs."""
         name = self.container(node)
-        found, started = _first_processes.get(name, ("", None))
-        if started is None or _started(found) != started:
+        found, since = _first_processes.get(name, ("", None))
+        if since is None or started(found) != since:
             found = self.engine.docker("inspect", "--format", RUNNING, name, check=False)
             if found:
-                _first_processes[name] = found, _started(found)
+                _first_processes[name] = found, started(found)
         return found
 
     def ssh(self, node: str, *argv: str, **options: Any) -> subprocess.CompletedProcess:
@@ -242,34 +240,14 @@ class Nodes:
 
     def write_ssh_config(self) -> None:
         """The configuration for ssh, and the inventory's known_hosts with the keys that the nodes have now."""
-        self.inventory.mkdir(parents=True, exist_ok=True)
-        known = "".join(f"{self.address(node)} {self.host_key(node)}\n" for node in self.names)
-        (self.inventory / "known_hosts").write_text(known)
-        lines = [f"Host {node}\n  HostName {self.address(node)}\n" for node in self.names]
-        lines.append(
-            f"Host *\n  User runner\n  IdentityFile {KEY}\n  IdentitiesOnly yes\n  IdentityAgent none\n"
-            f"  StrictHostKeyChecking yes\n  UserKnownHostsFile {self.inventory}/known_hosts\n"
-            "  GlobalKnownHostsFile none\n  ConnectTimeout 5\n  BatchMode yes\n"
-        )
-        self.ssh_config.write_text("".join(lines))
+        write_ssh_config(self.inventory, self._places())
 
     def write_inventory(self, **variables: Any) -> Path:
         """An inventory folder of these nodes, a CPU cluster unless `variables` say otherwise; its path."""
-        hosts = {
-            node: {
-                "ansible_host": self.address(node),
-                "ansible_port": 22,
-                "ansible_user": "runner",
-                "ansible_ssh_private_key_file": str(KEY),
-            }
-            for node in self.names
-        }
-        given = {**cpu_cluster(self.image), **variables}
-        (self.inventory / "group_vars").mkdir(parents=True, exist_ok=True)
-        # JSON is YAML
-        (self.inventory / "hosts.yml").write_text(json.dumps({"nodes": {"hosts": hosts}}, indent=1) + "\n")
-        (self.inventory / "group_vars/all.yml").write_text(json.dumps(given, indent=1) + "\n")
-        return self.inventory
+        return write_inventory(self.inventory, self._places(), {**cpu_cluster(self.image), **variables})
+
+    def _places(self) -> dict[str, Place]:
+        return {node: Place(self.address(node), 22, self.host_key(node)) for node in self.names}
 
     def remove(self, *nodes: str) -> None:
         """Remove nodes with their disks, all of them if none is named."""
@@ -294,7 +272,7 @@ def up(
     count: int,
     kind: str = "engine",
     image: bool = False,
-    owner: str = "command line",
+    owner: str = PERSON,
     options: tuple[str, ...] = (),
     kept: str = "",
     tell: Callable[[str], object] = str,
@@ -310,6 +288,10 @@ def up(
         engine = start()
         if name in engine.clusters():
             raise EngineError(f"{name} is up already; `make sim-down NAME={name}` removes it")
+        if (MACHINES / name).exists():
+            raise EngineError(
+                f"{name} is the name of virtual machines; `make sim-down KIND=vm NAME={name}` removes them"
+            )
         if not 0 < count <= MOST:
             raise EngineError(f"{count} simulated nodes: from 1 to {MOST} fit into a network")
         if image:
@@ -319,7 +301,7 @@ def up(
         node_image(engine, kind)
         third = _third_of(engine, f"{kept}:node1") if kept else _free_third(engine)
         nodes = Nodes(engine, name, third, count, kind, trainer, options, kept)
-        _make_key()
+        make_key()
         what = json.dumps({"count": count, "kind": kind, "image": trainer, "options": options, "kept": kept})
         subnet = f"10.{engine.second}.{nodes.third}.0/24"
         engine.docker(
@@ -344,7 +326,7 @@ def up(
         tell(f"{count} nodes are waited for")
         nodes.wait()
         nodes.write_ssh_config()
-        _leave_to_caller()
+        leave_to_caller()
     except BaseException:
         nodes.down()
         raise
@@ -382,20 +364,6 @@ def _thirds(engine: Engine) -> set[int]:
     return {int(subnet.split(".")[2]) for subnet in taken.split()}
 
 
-def _make_key() -> None:
-    if not KEY.exists():
-        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "simulated nodes", "-f", str(KEY)]
-        subprocess.run(command, check=True)
-
-
-def _leave_to_caller() -> None:
-    """Under sudo, what whoever called it goes on to use is theirs: the key, and the wheels that images are built of."""
-    if owner := os.environ.get("SUDO_UID"):
-        for path in (KEY, CACHE, WHEELS, *WHEELS.rglob("*")):
-            if path.exists():
-                os.chown(path, int(owner), int(os.environ.get("SUDO_GID", owner)), follow_symlinks=False)
-
-
 def attach(name: str) -> Nodes:
     """The nodes that were brought up under a name."""
     engine = running()
@@ -418,25 +386,11 @@ def take_down(name: str) -> None:
             stop()
 
 
-def process_label() -> str:
-    """An owner's name for clusters of this very process: it tells when the process is gone."""
-    return f"process {os.getpid()} {_started(os.getpid())}"
-
-
-def _started(pid: int | str) -> str | None:
-    """When a process started, in clock ticks since the machine did; None if there is no such process."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:
-        return None
-
-
 def remove_leftovers() -> list[str]:
     """Remove the clusters of processes that are gone; their names."""
     engine, removed = running(), []
     for name, owner in engine.clusters().items() if engine else ():
-        kind, *process = owner.split()
-        if kind == "process" and _started(process[0]) != process[1]:
+        if is_gone(owner):
             attach(name).down()
             removed.append(name)
     return removed

@@ -6,6 +6,8 @@ from repro.utils.paths import CACHE
 
 HOME = CACHE / "simulation"
 CLUSTERS = HOME / "clusters"
+MACHINES = HOME / "machines"
+"""What virtual machines have written to their disks, by the name of their cluster, while they are up."""
 
 
 def simulated_inventory(name: str) -> Path:

@@ -1,5 +1,8 @@
 """The conditions of a verdict, each by itself: code, loss, attempts that were left out, and what any of them means."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 
 from repro.analysis import conditions
@@ -7,6 +10,7 @@ from repro.analysis.comparability import Reason
 from repro.analysis.conditions import (
     Condition,
     Evidence,
+    counted_traffic,
     falling_loss,
     nothing_left_out,
     place_of_its_own,
@@ -176,7 +180,30 @@ def test_every_condition_is_asked_and_only_the_work_makes_incomparable():
         ("falling loss", False),
         ("nothing left out", False),
         ("place of its own", False),
+        ("counted traffic", False),
     ]
+
+
+# What adapters counted
+
+
+def counted(ways, **packets):
+    """An attempt over three iterations in which NCCL named these ways, and nodes sent so many packets."""
+    adapters = {node: {"mlx5_0:1": {"counters/port_xmit_packets": sent}} for node, sent in packets.items()}
+    return attempt(transport={"networks": {}, "ways": ways}, adapters=adapters, folder="units/u/repeat-1.attempt-1")
+
+
+def test_infiniband_in_the_log_needs_packets_on_every_node():
+    unit = SimpleNamespace(config={"iterations": 3})
+
+    def of(*attempts):
+        return [reason.text() for reason in counted_traffic(replace(evidence(*attempts), unit=unit))]
+
+    assert of(counted(["NET/IB"], n1=3, n2=9000)) == []
+    (text,) = of(counted(["P2P", "NET/IB"], n1=9000, n2=2))
+    assert "NET/IB" in text and "units/u/repeat-1.attempt-1 (n2)" in text
+    assert of(counted(["NET/Socket"], n1=0, n2=0)) == [], "nothing is claimed"
+    assert of(counted(["NET/IB"])) == of(attempt()) == [], "nothing was read"
 
 
 # What ran beside

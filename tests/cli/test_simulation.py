@@ -29,6 +29,16 @@ def test_only_the_nodes_are_brought_up_as_root(sudo, capsys):
     assert "make provision CLUSTER=lab; make sim-down NAME=lab removes them" in capsys.readouterr().out
 
 
+def test_virtual_machines_have_a_name_of_their_own(sudo, capsys):
+    simulation.sim(kind="vm")
+    assert (sudo / "asked").read_text().strip().endswith("-B -m repro.simulation.machines up sim-vm 2")
+    assert "make provision CLUSTER=sim-vm; make sim-down KIND=vm removes them" in capsys.readouterr().out
+    simulation.sim_down(kind="vm", name="lab")
+    assert (sudo / "asked").read_text().strip().endswith("repro.simulation.machines down lab")
+    with pytest.raises(Exit, match="KIND=metal: it is container or vm"):
+        simulation.sim(kind="metal")
+
+
 def test_only_the_named_nodes_are_removed(sudo):
     simulation.sim_down()
     assert (sudo / "asked").read_text().strip().endswith("repro.simulation.nodes down sim")

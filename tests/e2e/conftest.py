@@ -14,7 +14,8 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from repro.simulation import engine
-from repro.simulation.nodes import process_label, remove_leftovers, up
+from repro.simulation.nodes import remove_leftovers, up
+from repro.simulation.owners import process_label
 from tests.e2e.provisioned import provisioned
 
 HERE = Path(__file__).resolve().parent

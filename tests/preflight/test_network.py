@@ -43,6 +43,17 @@ def counters(symbol=0, downed=0):
     return f"{PORT}/counters/symbol_error:{symbol}\n{PORT}/counters/link_downed:{downed}\n"
 
 
+def roce(index, kind="RoCE v2"):
+    """What a node says of a port of rdma_rxe with its IPv4 address at an index; index 0 is its link-local address."""
+    gids = {0: ("fe80:0000:0000:0000:5054:00ff:fe01:0001", "RoCE v2")}
+    gids[index] = ("0000:0000:0000:0000:0000:ffff:0a58:000b", kind)
+    lines = [
+        f"{PORT}/gids/{at}:{gid}\n{PORT}/gid_attrs/types/{at}:{said}\n" for at, (gid, said) in sorted(gids.items())
+    ]
+    addresses = '[{"addr_info": [{"local": "10.88.0.11", "prefixlen": 24}]}]'
+    return {"grep": [f"{PORT}/link_layer:Ethernet\n", "".join(lines)], "ip -j": addresses}
+
+
 HCA = {"hca": "mlx5_0", "interface": "ib0", "network_gbits": 100}
 NET = {"interface": "eth0", "network_gbits": 10}
 CASES = [
@@ -69,6 +80,11 @@ CASES = [
     ("link-errors", {"grep": counters(3, 1)}, HCA, WARNING, "symbol_error 3, mlx5_0 link_downed 1"),
     ("link-errors", {"grep": (2, "")}, HCA, UNAVAILABLE, "no link with counters"),
     ("link-errors", {"grep": f"{ETH}/statistics/rx_errors:0\n"}, NET, OK, "no errors"),
+    ("gid", {"grep": f"{PORT}/link_layer:InfiniBand\n"}, HCA, UNAVAILABLE, "no RoCE port"),
+    ("gid", roce(1), {**HCA, "gid_index": 1}, OK, "RoCE v2 for 10.88.0.11 is at GID index mlx5_0: 1"),
+    ("gid", roce(1), HCA, FAILED, "mlx5_0: 1"),
+    ("gid", roce(3), {**HCA, "gid_index": 1}, FAILED, "mlx5_0: 3"),
+    ("gid", roce(1, "IB/RoCE v1"), {**HCA, "gid_index": 1}, FAILED, "mlx5_0: –"),
     ("names", {"getent ahostsv4 node2": "10.1.0.12      STREAM node2\n"}, {}, OK, "resolves node2"),
     ("names", {"getent": (2, "")}, {}, FAILED, "cannot resolve node2"),
     ("names", {"getent": "127.0.1.1      STREAM node2\n"}, {}, FAILED, "resolves node2 to itself"),

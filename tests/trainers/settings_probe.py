@@ -25,7 +25,7 @@ def settings(config) -> dict:
     flow.env.get_node_size = lambda: 2
     flow.env.init_rdma = recording("init_rdma")
     flow.framework.config_util.api_enable_mem_chain_merge = recording("enable_mem_chain_merge")
-    graph.has_infiniband = lambda: True
+    graph.has_adapter = lambda: True
     graph.set_up_device(config)
     return called
 

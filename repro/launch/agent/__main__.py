@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from repro.launch.agent.adapters import counters
 from repro.launch.agent.gpus import make_libraries
 from repro.launch.agent.leftovers import AGENT, clear, labels, mark, sweep, sweep_processes
 from repro.launch.agent.lock import Held, acquire
@@ -211,6 +212,7 @@ def run(order: dict) -> None:
         with open(os.path.join(folder, "config.json"), "w") as file:
             json.dump(order["config"], file)
         link_cupti(order["cupti"])
+        before = counters()
         started.append(start(order))
     except BaseException:  # nothing has run that could have left anything to look at
         shutil.rmtree(folder, ignore_errors=True)
@@ -218,7 +220,7 @@ def run(order: dict) -> None:
     if order["sample"]:
         threading.Thread(target=sample, args=(lease, order["sample"]), daemon=True).start()
     try:
-        follow(started[0], lease, order)
+        follow(started[0], lease, order, before)
     except BaseException:
         end(started[0], order["container"])
         raise
@@ -249,11 +251,14 @@ def start(order: dict) -> subprocess.Popen:
         )
 
 
-def follow(process: subprocess.Popen, lease: Lease, order: dict) -> None:
-    """Send what is written and who has ended; at the end, by itself or on request, the rest and the status."""
+def follow(process: subprocess.Popen, lease: Lease, order: dict, before: dict) -> None:
+    """Send what is written and who has ended; at the end, by itself or on request, the rest and the status.
+
+    `before` are the counters of adapters before the start: both they and those of the end are sent.
+    """
     files = Files(order["folder"], order["log_cap"], bool(order["cupti"]))
     ranks = Ranks(launcher_of(process.pid, order["container"], order["inside"]), order["first"], order["ranks"])
-    killed, before = out_of_memory_kills(), engines() if order["container"] else set()
+    killed, running = out_of_memory_kills(), engines() if order["container"] else set()
     while not lease.stopped.is_set() and process.poll() is None:
         ended = ranks.ended()
         if not os.path.isdir(order["folder"]):
@@ -267,12 +272,14 @@ def follow(process: subprocess.Popen, lease: Lease, order: dict) -> None:
     send_added(files)
     if code is not None:
         send(launcher=code)
-        if before and code in STOPPED:
-            tell_of_engine(before, lease)
+        if running and code in STOPPED:
+            tell_of_engine(running, lease)
     try:
         end(process, order["container"])
     finally:
         send_rest(files, lease)
+    if before:
+        send(adapters={"before": before, "after": counters()})
     free = free_mib(order["work"])
     sizes = files.sizes()
     shutil.rmtree(order["folder"], ignore_errors=True)  # what was to be sent of it is with the controller

@@ -11,9 +11,9 @@ from repro.cluster.ssh import NOT_FOUND, Remote, RemoteError, Result
 from repro.images.stack import COMPAT, TRACER, compat_sources
 from repro.launch.agent import START
 from repro.launch.nodes.libraries import COMPAT_FOLDER, needs_forwarders
-from repro.launch.program_code import files_digest
 from repro.models.extensions import folders_of
 from repro.planning.baselines import SCRIPT as BASELINE
+from repro.runs.program_files import files_digest
 from repro.utils.paths import PACKAGE, TRAINER, sha256_of
 
 PATIENCE_S = 60

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from repro.analysis.adapter_traffic import FILE, readings
 from repro.launch.agent.ranks import LAUNCHER_LOG, RANK_LOG, RANK_METRICS, TRACE
 from repro.launch.attempt import Event
 from repro.launch.attempt_folder import AttemptFolder
@@ -63,6 +65,11 @@ class LogCollector(AttemptFolder):
             file.write((GAP.format(bytes=gap).encode() if gap else b"") + content)
         copy.written += len(content)
         copy.next = offset + len(content)
+
+    def write_adapters(self, index: int, sent: object) -> None:
+        """Keep the counters of the adapters of the node at a position, before its ranks started and after they ended."""
+        path = self.folder / FILE.format(safe(self._placement.nodes[index].name))
+        path.write_text(json.dumps(readings(sent), indent=1) + "\n")
 
     def sizes(self, index: int, sizes: dict[str, int]) -> None:
         """Take the sizes that files have in the end on the node at a position."""

@@ -235,6 +235,8 @@ def network_environment(cluster: Cluster, device: str, nodes: int, ranks: int) -
     nodes, ranks : how many the attempt has.
     """
     found = {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    if nodes > 1 and cluster.hca:
+        found |= _oneflow_rdma(cluster)
     if device != "cuda":
         return found | dict(cluster.environment)
     if ranks > 1:
@@ -245,6 +247,18 @@ def network_environment(cluster: Cluster, device: str, nodes: int, ranks: int) -
     if cluster.stack == "cu102-modern":
         found |= NVLS_OFF
     return found | dict(cluster.environment)
+
+
+def _oneflow_rdma(cluster: Cluster) -> dict[str, str]:
+    """The adapter of OneFlow's own transfers, for programs that call `init_rdma`: it opens one, NCCL opens all.
+
+    Source: OneFlow's documentation, "Environment Variables". Without them it takes the first adapter and GID index 0.
+    """
+    device, _, port = cluster.hca.partition(",")[0].partition(":")
+    found = {"ONEFLOW_COMM_NET_IB_HCA": f"{device}:{port or 1}"}
+    if cluster.gid_index is not None:
+        found["ONEFLOW_COMM_NET_IB_GID_INDEX"] = str(cluster.gid_index)
+    return found
 
 
 def _infiniband(cluster: Cluster) -> dict[str, str]:

@@ -192,6 +192,8 @@ class AttemptFollower:
             self._failures.add(folder_gone(node, message["deleted"]))
         if "file" in message:
             self._collector.write(index, message["file"], message["at"], message["data"])
+        elif "adapters" in message:
+            self._collector.write_adapters(index, message["adapters"])
         elif "sample" in message:
             yield from ({**event, "node": node} for event in events_of(message["sample"]))
         elif "rank" in message or "end" in message:

@@ -16,6 +16,7 @@ from repro.report.document import Cell, Document, Figure, Section, Table, Text, 
 from repro.report.host.answer import answer, gpus_text, measured, targets
 from repro.report.host.cells import figures_of, link, spread
 from repro.report.host.correctness import shown
+from repro.report.host.evidence import evidence
 from repro.report.host.figures import figure_specs
 from repro.report.host.independence import independence
 from repro.report.host.machine import machine, preflight, runs
@@ -26,7 +27,7 @@ from repro.report.host.windows import windows
 from repro.report.numbers import short
 from repro.report.run.programs import deviation_section
 from repro.report.tables import NONE, columns, count, words
-from repro.runs.digests import NAME, lost_commits
+from repro.runs.digests import NAME
 from repro.runs.failures import Failure
 from repro.runs.files import RecordError
 from repro.runs.program_versions import NAME as VERSIONS
@@ -64,7 +65,7 @@ def build(host: Host, language: str, drawn: list[Figure]) -> Document:
         *machine(_, host),
         *preflight(_, host),
         *independence(_, host),
-        *_evidence(_, host),
+        *evidence(_, host),
         *runs(_, host),
     )
     title = _("Reproduction on {gpus}").format(gpus=gpus_text(_, host) or host.name)
@@ -160,32 +161,6 @@ def _one(host: Host, language: str, placeholder: str, meant: list[Named]) -> Nam
             "called; give as much of a run's id as only one has, or a row's configuration and baseline"
         )
     return meant[0]
-
-
-def _evidence(_: Translate, host: Host) -> list[Section]:
-    """What was held against the runs before this page was written; nothing without runs."""
-    if not host.runs:
-        return []
-    text = _(
-        "Apart from the sections that say they were written by hand, every number and every statement on this page is "
-        "generated from the files under `runs/` (`make host-reports HOST={host}`; with `CHECK=1` it only compares). "
-        "Each time, throughput, latency, memory and losses of all {n} successful attempts are recomputed from the logs and "
-        "metrics in the archives; if one differed from what its run recorded, there would be no page. "
-        "[{list}](../{list}) has the SHA-256 of every archive since it was kept. `make verify HOST={host}` repeats this "
-        "and looks up every run's commit in the history."
-    ).format(n=sum(len(result.throughputs) for kept in host.runs for result in kept.results), list=NAME, host=host.name)
-    listed = lost_commits(host.folder.parent / NAME)
-    made_from: dict[str, list[str]] = {}
-    for kept in host.runs:
-        made_from.setdefault(kept.description["environment"]["git_commit"], []).append(link(kept))
-    lost = [
-        _("The history does not contain commit {commit}, so the code of {runs} cannot be looked up.").format(
-            commit=commit[:12], runs=_(", ").join(links)
-        )
-        for commit, links in made_from.items()
-        if commit in listed
-    ]
-    return [Section("evidence", _("How this page is made and checked"), tuple(map(Text, (text, *lost))), folded=True)]
 
 
 def _experiments(_: Translate, host: Host, language: str) -> list[Section]:

@@ -31,7 +31,16 @@ DESCRIPTIONS = {
         "like `pytorch`, with TF32, which OneFlow uses only with PRECISION=tf32; ResNet50 in channels_last format."
     ),
     "pytorch-channels-last": N_("like `pytorch`, in fp32 and channels_last format."),
-    "pytorch-compile": N_("like `pytorch`, compiled with torch.compile."),
+    "pytorch-compiled": N_("like `pytorch`, compiled with torch.compile; in TF32 where OneFlow is."),
+    "megatron": N_(
+        "Megatron-Core with PyTorch's fused attention, sequence parallelism with tensor parallelism, a fused "
+        "cross-entropy, and exchanges that overlap with computation. Kernels of Transformer Engine and Apex are not "
+        "used: they have no wheels that a hash could pin."
+    ),
+    "megatron-unfused": N_(
+        "Megatron-Core computing as Megatron-LM did in 2021: all scores are stored, one kernel masks them and takes "
+        "the softmax, and gradients are exchanged after the backward pass."
+    ),
 }
 """Description of each baseline variant."""
 

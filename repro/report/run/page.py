@@ -15,6 +15,7 @@ from repro.report.run.attachments import drawing_pays, illustrated
 from repro.report.run.data import Findings, ReportData
 from repro.report.run.environment import environment_section, nodes_section
 from repro.report.run.kinds import Kind, kind_of
+from repro.report.run.network import network_section
 from repro.report.run.programs import deviation_section, program_rows
 from repro.report.tables import figure, words
 from repro.runs.failures import Failure
@@ -126,10 +127,11 @@ def build(data: ReportData, language: str) -> Document:
         *_failures(_, data),
         *_cut(_, data),
         *nodes_section(_, data.plan, data.attempts),
+        *network_section(_, data.plan, data.attempts, data.starts),
         *_unrecorded(_, data),
         *([_skipped(_, data)] if data.plan.skipped else []),
         deviation_section(_, language, data.plan.units),
-        environment_section(_, description["environment"], data.starts),
+        environment_section(_, description["environment"], data.starts, description.get("baseline")),
         *kind.closing(_, data),
     )
     created = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(description["created"]))

@@ -153,10 +153,10 @@ def set_up_device(config: Config) -> None:
     program, nccl = config.choices, flow.boxing.nccl
     if program.merge_chains:
         flow.framework.config_util.api_enable_mem_chain_merge(True)
+    if program.rdma and flow.env.get_node_size() > 1 and has_adapter():
+        flow.env.init_rdma()
     if config.device == "cpu":
         return
-    if program.rdma and flow.env.get_node_size() > 1 and has_infiniband():
-        flow.env.init_rdma()
     nccl.set_fusion_threshold_mbytes(program.fusion_mib)
     nccl.set_fusion_max_ops_num(program.fusion_ops)
     nccl.set_stream_num(program.nccl_streams)
@@ -182,7 +182,7 @@ def uses_compute_stream(config: Config) -> bool:
     )
 
 
-def has_infiniband() -> bool:
-    """Whether this node has an InfiniBand adapter and its library; provisioning makes all nodes equal in this."""
+def has_adapter() -> bool:
+    """Whether this node has an RDMA adapter and its library; provisioning makes all nodes equal in this."""
     adapters = Path("/sys/class/infiniband")
     return adapters.is_dir() and any(adapters.iterdir()) and find_library("ibverbs") is not None

@@ -107,7 +107,7 @@ def test_ranks_end_with_an_agent_that_cannot_follow_them(tmp_path, monkeypatch):
     ended = []
     order = order_in(tmp_path, container="c")
 
-    def fail(process, lease, order):
+    def fail(process, lease, order, before):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(agent, "start", lambda order: "ranks")

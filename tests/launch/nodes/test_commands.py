@@ -235,13 +235,25 @@ def test_nccl_is_told_the_network():
         "NCCL_DEBUG_SUBSYS": "INIT,NET",
         "NCCL_SOCKET_IFNAME": "=ib0",
         "NCCL_IB_HCA": "=mlx5_0",
+        "ONEFLOW_COMM_NET_IB_HCA": "mlx5_0:1",
     }
     roce = network_environment(replace(V100, gid_index=3), "cuda", 2, 16)
-    assert roce["NCCL_IB_GID_INDEX"] == "3"
+    assert roce["NCCL_IB_GID_INDEX"] == roce["ONEFLOW_COMM_NET_IB_GID_INDEX"] == "3"
     sockets = network_environment(replace(V100, hca=""), "cuda", 2, 16)
     assert sockets["NCCL_IB_DISABLE"] == "1"
     assert "NCCL_IB_HCA" not in sockets
     assert "NCCL_DEBUG" not in network_environment(V100, "cuda", 1, 1)
+
+
+def test_oneflow_s_own_transfers_take_the_first_adapter_also_on_the_cpu():
+    across = network_environment(replace(V100, hca="mlx5_1:2,mlx5_0", gid_index=1), "cpu", 2, 2)
+    assert across["ONEFLOW_COMM_NET_IB_HCA"] == "mlx5_1:2"
+    assert across["ONEFLOW_COMM_NET_IB_GID_INDEX"] == "1"
+    assert not any("NCCL" in name for name in across)
+    alone = network_environment(V100, "cpu", 1, 2)
+    assert not any("ONEFLOW" in name for name in alone)
+    given = replace(V100, environment=(("ONEFLOW_COMM_NET_IB_HCA", "mlx5_9:1"),))
+    assert network_environment(given, "cpu", 2, 2)["ONEFLOW_COMM_NET_IB_HCA"] == "mlx5_9:1"
 
 
 def baseline_order(cluster, **options):

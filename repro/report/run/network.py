@@ -1,0 +1,65 @@
+"""The section of a run's report on its network: what adapters counted, beside what programs say that they used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from repro.analysis.adapter_traffic import claims, silent_nodes, traffic
+from repro.planning.plan import Plan, Unit
+from repro.report.document import Cell, Column, Section, Table, Text
+from repro.report.numbers import short, span, whole
+from repro.utils.i18n import Translate
+
+MIB = 2**20
+
+
+def network_section(_: Translate, plan: Plan, attempts: list[dict], starts: dict[str, dict]) -> list[Section]:
+    """A row for each configuration and adapter, all nodes together; nothing where no adapter was read.
+
+    `starts` are the start events of rank 0, by the label of their units.
+    """
+    rows: list[tuple[Cell, ...]] = []
+    for unit in plan.units:
+        read = [each for each in attempts if each["unit"] == unit.name and each.get("adapters")]
+        adapters = sorted({port for each in read for ports in each["adapters"].values() for port in ports})
+        rows += [_row(_, unit, adapter, read, starts.get(unit.label, {})) for adapter in adapters]
+    if not rows:
+        return []
+    text = _(
+        "The agent of each node reads the counters of its RDMA adapters before and after each attempt. Sums over all "
+        "nodes; smallest and largest of the attempts. A program that says that it used RDMA while a node's adapters sent "
+        "fewer packets than the attempt had iterations is contradicted. Some drivers count packets, but no bytes."
+    )
+    columns = (
+        Column(_("Configuration")),
+        Column(_("Adapter")),
+        Column(_("Sent (MiB)"), True),
+        Column(_("Received (MiB)"), True),
+        Column(_("Packets sent"), True),
+        Column(_("According to the programs")),
+        Column(_("Agrees")),
+    )
+    return [Section("network", _("Traffic of the RDMA adapters"), (Text(text), Table("network", columns, tuple(rows))))]
+
+
+def _row(_: Translate, unit: Unit, adapter: str, attempts: list[dict], start: dict) -> tuple[Cell, ...]:
+    by_attempt = [[port for port in traffic(each["adapters"]) if port.adapter == adapter] for each in attempts]
+    said = sorted({claim for each in attempts for claim in claims(each.get("transport") or {}, start)})
+    silent = any(silent_nodes(each["adapters"], unit.config["iterations"]) for each in attempts) if said else False
+    agrees = Cell("–") if not said else Cell(_("NO"), tone="bad") if silent else Cell(_("yes"), tone="good")
+    return (
+        Cell(unit.name),
+        Cell(f"`{adapter}`"),
+        _sums([[port.sent_bytes for port in ports] for ports in by_attempt], MIB),
+        _sums([[port.received_bytes for port in ports] for ports in by_attempt], MIB),
+        _sums([[port.sent_packets for port in ports] for ports in by_attempt]),
+        Cell(", ".join(said) or "–"),
+        agrees,
+    )
+
+
+def _sums(counts: Sequence[Sequence[int | None]], unit: int = 1) -> Cell:
+    """The smallest and the largest sum of the attempts; a dash where a port does not count this."""
+    sums = sorted(sum(filter(None, each)) / unit for each in counts if None not in each)
+    show = whole if unit == 1 else short
+    return Cell(span([show(each) for each in (sums[:1] + sums[-1:])])) if sums else Cell("–")

@@ -1,0 +1,78 @@
+"""The inventory of simulated nodes, and the configuration for ssh with which whoever brought them up reaches them."""
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from repro.simulation.places import HOME
+from repro.utils.paths import CACHE
+
+KEY = HOME / "id_ed25519"
+WHEELS = CACHE / "wheels"
+USER = "runner"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a node's sshd answers, the public key that it has, and further variables of this host."""
+
+    address: str
+    port: int
+    host_key: str
+    variables: tuple[tuple[str, str], ...] = ()
+
+
+def make_key() -> None:
+    """The key of whoever reaches the nodes, unless it is there."""
+    if not KEY.exists():
+        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "simulated nodes", "-f", str(KEY)]
+        subprocess.run(command, check=True)
+
+
+def leave_to_caller() -> None:
+    """Under sudo, what whoever called it goes on to use is theirs: the key, and the wheels that images are built of."""
+    if owner := os.environ.get("SUDO_UID"):
+        for path in (KEY, CACHE, WHEELS, *WHEELS.rglob("*")):
+            if path.exists():
+                os.chown(path, int(owner), int(os.environ.get("SUDO_GID", owner)), follow_symlinks=False)
+
+
+def write_ssh_config(folder: Path, places: Mapping[str, Place]) -> None:
+    """The configuration for ssh, and known_hosts with the keys that the nodes have now, in an inventory's folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    known = "".join(f"{_as_known(place)} {place.host_key}\n" for place in places.values())
+    (folder / "known_hosts").write_text(known)
+    lines = [f"Host {node}\n  HostName {place.address}\n  Port {place.port}\n" for node, place in places.items()]
+    lines.append(
+        f"Host *\n  User {USER}\n  IdentityFile {KEY}\n  IdentitiesOnly yes\n  IdentityAgent none\n"
+        f"  StrictHostKeyChecking yes\n  UserKnownHostsFile {folder}/known_hosts\n"
+        "  GlobalKnownHostsFile none\n  ConnectTimeout 5\n  BatchMode yes\n"
+    )
+    (folder / "ssh_config").write_text("".join(lines))
+
+
+def _as_known(place: Place) -> str:
+    return place.address if place.port == 22 else f"[{place.address}]:{place.port}"
+
+
+def write_inventory(folder: Path, places: Mapping[str, Place], variables: Mapping[str, Any]) -> Path:
+    """The inventory itself: hosts.yml, and the cluster's variables; the folder."""
+    hosts = {
+        node: {
+            "ansible_host": place.address,
+            "ansible_port": place.port,
+            "ansible_user": USER,
+            "ansible_ssh_private_key_file": str(KEY),
+            **dict(place.variables),
+        }
+        for node, place in places.items()
+    }
+    (folder / "group_vars").mkdir(parents=True, exist_ok=True)
+    # JSON is YAML
+    (folder / "hosts.yml").write_text(json.dumps({"nodes": {"hosts": hosts}}, indent=1) + "\n")
+    (folder / "group_vars/all.yml").write_text(json.dumps(dict(variables), indent=1) + "\n")
+    return folder

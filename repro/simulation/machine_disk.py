@@ -1,0 +1,200 @@
+"""The disks of simulated machines: one that boots a freshly installed Debian 12, one with the trainer image for Docker.
+
+Both are made once and kept; machines start from copies on write. The packages of the first are pinned by their SHA-256 in
+machine/packages.lock, so any archive that still has them will do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from repro.images.debian import LEFT_OUT, debootstrap
+from repro.simulation.engine import EngineError, start
+from repro.simulation.images import trainer_image, trainer_layout
+from repro.simulation.mirror import ARCHIVES
+from repro.simulation.places import HOME
+from repro.simulation.seed import seed
+from repro.utils.paths import sha256
+
+SUITE = "bookworm"
+HERE = Path(__file__).resolve().parent / "machine"
+LOCK = HERE / "packages.lock"
+DISKS = HOME / "disks"
+PACKAGES = (
+    "systemd",
+    "systemd-sysv",
+    "libpam-systemd",
+    "udev",
+    "dbus",
+    "kmod",
+    "initramfs-tools",
+    "zstd",
+    "openssh-server",
+    "sudo",
+    "python3",
+    "python3-apt",
+    "gnupg",
+    "ca-certificates",
+    "iproute2",
+    "iputils-ping",
+    "iptables",
+    "procps",
+    "netbase",
+)
+"""What an installed server has, besides the kernel and a minimal system."""
+NEEDED = {"debootstrap": "debootstrap", "chroot": "coreutils", "mke2fs": "e2fsprogs", "ssh-keygen": "openssh-client"}
+"""The programs that making disks takes, with the Debian packages that have them."""
+INSTALLED = {
+    "make-disk.sh": "root/make-disk.sh",
+    "machine.sh": "usr/local/sbin/machine.sh",
+    "machine.service": "etc/systemd/system/machine.service",
+    "soft-roce.service": "etc/systemd/system/soft-roce.service",
+    "10-control.network": "etc/systemd/network/10-control.network",
+}
+"""Where files of HERE go."""
+SIZE_GIB = 20
+"""What a machine may write to a disk; a file takes what was written to it."""
+SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A made disk, with the kernel and the initial RAM disk that boot it."""
+
+    folder: Path
+
+    @property
+    def image(self) -> Path:
+        return self.folder / "disk.img"
+
+    @property
+    def kernel(self) -> Path:
+        return self.folder / "vmlinuz"
+
+    @property
+    def initrd(self) -> Path:
+        return self.folder / "initrd.img"
+
+
+def system_disk() -> Disk:
+    """The disk that machines boot from, made if there is none of these files yet; EngineError says why it cannot be."""
+    content = hashlib.sha256(repr((SUITE, PACKAGES, INSTALLED, SIZE_GIB)).encode())
+    for path in sorted(HERE.iterdir()):
+        content.update(f"{path.name} {path.stat().st_mode} ".encode() + path.read_bytes())
+    disk = Disk(DISKS / f"{SUITE}-{content.hexdigest()[:12]}")
+    if not disk.kernel.exists():
+        scratch = _scratch()
+        root = _make_root(scratch / "root")
+        differing = _differing(root)
+        if differing:
+            names = ", ".join(differing[:SHOWN]) + (" …" if len(differing) > SHOWN else "")
+            raise EngineError(
+                f"{len(differing)} packages of {ARCHIVES['debian']} are not those of {LOCK}: {names}. DEBIAN=<mirror> "
+                "names an archive that has them, such as a snapshot; `python -m repro.simulation.machines lock` pins these"
+            )
+        _finish(root)
+        for name, kept in (("vmlinuz-*", disk.kernel), ("initrd.img-*", disk.initrd)):
+            (made,) = (root / "boot").glob(name)
+            shutil.copy(made, scratch / kept.name)
+        _write_disk(root, scratch / disk.image.name)
+        shutil.rmtree(root)
+        _keep(scratch, disk.folder)
+    return disk
+
+
+def lock() -> None:
+    """Pin the packages that the archive has now."""
+    root = _make_root(_scratch() / "root")
+    LOCK.write_text("".join(f"{line}\n" for line in _packages(root)))
+    shutil.rmtree(root.parent)
+
+
+def docker_disk_of(image: str) -> Path:
+    """The disk for /var/lib/docker that has the trainer image with this ID."""
+    return DISKS / f"docker-{image.removeprefix('sha256:')[:12]}" / "disk.img"
+
+
+def docker_disk() -> str:
+    """Make a disk with the trainer image, as `make image STACK=cu102` builds it from the tree, unless it is there; its ID."""
+    if (built := trainer_layout()) and docker_disk_of(built[1].id).exists():
+        return built[1].id
+    image = trainer_image(start())
+    folder = docker_disk_of(image).parent
+    if not folder.exists():
+        scratch = _scratch()
+        seed(HOME / "data", scratch / "root", image)
+        _write_disk(scratch / "root", scratch / "disk.img", "docker")
+        shutil.rmtree(scratch / "root")
+        _keep(scratch, folder)
+    return image
+
+
+def _scratch() -> Path:
+    """An empty folder; what an interrupted build left in it is removed."""
+    folder = DISKS / "making"
+    if folder.exists():
+        subprocess.run(["rm", "-rf", "--one-file-system", str(folder)], check=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def _keep(made: Path, folder: Path) -> None:
+    """Give a disk its name, and remove those that other files had made."""
+    kind = folder.name.partition("-")[0]
+    for old in DISKS.glob(f"{kind}-*"):
+        shutil.rmtree(old)
+    made.rename(folder)
+
+
+def _make_root(root: Path) -> Path:
+    mirror = ARCHIVES["debian"]
+    debootstrap(SUITE, mirror, root, PACKAGES)
+    for name, target in INSTALLED.items():
+        (root / target).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(HERE / name, root / target)
+    done = subprocess.run(
+        ["chroot", str(root), "sh", "/root/make-disk.sh"],
+        env={"ARCHIVE": mirror, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise EngineError(f"{SUITE} cannot be made to boot:\n{(done.stdout + done.stderr)[-3000:]}")
+    return root
+
+
+def _packages(root: Path) -> list[str]:
+    """A line of SHA-256 and file name for each package that the root was made of, as sha256sum writes it."""
+    archives = sorted((root / "var/cache/apt/archives").glob("*.deb"))
+    return [f"{sha256(path)}  {path.name}" for path in archives]
+
+
+def _differing(root: Path) -> list[str]:
+    """The names of packages that the lock does not have, or has with another SHA-256."""
+    pinned = set(LOCK.read_text().splitlines())
+    return [line.split()[1] for line in _packages(root) if line not in pinned]
+
+
+def _finish(root: Path) -> None:
+    """Remove what a fresh machine does not have: packages' files, documents, the script that made it."""
+    for name in LEFT_OUT:
+        shutil.rmtree(root / name)
+        (root / name).mkdir()
+    (root / "var/log/journal").mkdir()
+    (root / "root/make-disk.sh").unlink()
+
+
+def _write_disk(root: Path, disk: Path, label: str = "system") -> None:
+    """A file system with what is in a folder; its size is the most that it can hold."""
+    with open(disk, "wb") as file:
+        os.truncate(file.fileno(), SIZE_GIB << 30)
+    options = ["-q", "-t", "ext4", "-i", "32768", "-m", "0", "-L", label, "-E", "assume_storage_prezeroed=1"]
+    done = subprocess.run(["mke2fs", *options, "-d", str(root), str(disk)], capture_output=True, text=True)
+    if done.returncode:
+        raise EngineError(f"mke2fs cannot write {disk}: {done.stderr.strip()}")

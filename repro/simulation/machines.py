@@ -1,0 +1,342 @@
+"""Simulated nodes that boot: virtual machines with a kernel, systemd and an RDMA adapter in software (Soft-RoCE).
+
+They are called node1, node2, … and reached as user `runner`, as the containers of `repro.simulation.nodes` are: through
+a forwarded port of this machine. Among themselves they have a network that is made of multicast on this machine's
+loopback, without root, and to the outside nothing but the archive of packages. On the command line:
+
+    python -m repro.simulation.machines up NAME COUNT
+    python -m repro.simulation.machines down NAME
+    python -m repro.simulation.machines inventory NAME [variable=JSON …]    (prints its path)
+    python -m repro.simulation.machines lock      (pins the packages of the archive that DEBIAN names)
+
+`make sim KIND=vm` and `make sim-down KIND=vm` are the first two for a cluster of the name sim-vm.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from repro.simulation import machine_disk, qemu
+from repro.simulation.engine import NEEDED as ENGINE_NEEDED
+from repro.simulation.engine import EngineError, exclusive, running, stop
+from repro.simulation.inventory import KEY, Place, leave_to_caller, make_key, write_inventory, write_ssh_config
+from repro.simulation.machine_disk import Disk, docker_disk, docker_disk_of, system_disk
+from repro.simulation.nodes import CPU_CLUSTER, STARTED
+from repro.simulation.owners import PERSON, is_gone
+from repro.simulation.places import MACHINES, simulated_inventory
+from repro.simulation.qemu import Hardware
+from repro.utils.progress import said_meanwhile
+
+MOST = 16
+MEMORY_MIB, PROCESSORS = 3072, 1
+READY_S = 900
+"""Without KVM, beside other work on two cores, a start has taken 200 s."""
+POLL_S = 1.0
+NETWORK = "10.88.0"
+ADAPTER = "rxe0"
+RECORD = "machines.json"
+ROCE_V2_IPV4 = 1
+"""The index of the adapter's GID for RoCE v2 over IPv4: 0 is of its IPv6 link-local address."""
+VM_CLUSTER: dict[str, Any] = {
+    **{name: value for name, value in CPU_CLUSTER.items() if not name.startswith("base_")},
+    "cluster_gpus_per_node": 1,
+    "cluster_interface": "eth1",
+    "cluster_hca": ADAPTER,
+    "cluster_gid_index": ROCE_V2_IPV4,
+}
+"""The variables of an inventory of virtual machines: no GPU, and an adapter as fast as the cores are free."""
+
+
+@dataclass(frozen=True)
+class Machines:
+    """The virtual machines of one cluster, up or not.
+
+    `disk` is the folder of the disk that they boot from, `image` the ID of the trainer image on their second one, `group`
+    the multicast address and port that their network is made of, `ports` those of this machine that lead to their sshd.
+    """
+
+    name: str
+    disk: str
+    image: str
+    group: str
+    ports: tuple[int, ...]
+    owner: str = PERSON
+    memory_mib: int = MEMORY_MIB
+    processors: int = PROCESSORS
+
+    @property
+    def names(self) -> list[str]:
+        return [f"node{number}" for number in range(1, len(self.ports) + 1)]
+
+    @property
+    def system(self) -> Disk:
+        return Disk(Path(self.disk))
+
+    @property
+    def folder(self) -> Path:
+        return MACHINES / self.name
+
+    @property
+    def inventory(self) -> Path:
+        return simulated_inventory(self.name)
+
+    @property
+    def ssh_config(self) -> Path:
+        return self.inventory / "ssh_config"
+
+    def address(self, node: str) -> str:
+        """A node's address on the cluster's network."""
+        return f"{NETWORK}.{10 + _number(node)}"
+
+    def root(self, node: str, *argv: object, check: bool = True, **options: Any) -> str:
+        """Run something on a node as root, through its sshd; what it printed."""
+        words = ["sudo", "-n", "--", *map(str, argv)]
+        done = self.ssh(
+            node, shlex.join(words), **{"stdin": None if "input" in options else subprocess.DEVNULL, **options}
+        )
+        if check and done.returncode:
+            raise EngineError(f"{self.name}, {node}: {' '.join(map(str, argv[:6]))} …: {done.stderr.strip()}")
+        return done.stdout.strip()
+
+    def ssh(self, node: str, *argv: str, **options: Any) -> subprocess.CompletedProcess:
+        """Run something on a node as `runner`, its host key checked."""
+        command = ["ssh", "-F", str(self.ssh_config), node, *argv]
+        return subprocess.run(command, capture_output=True, text=True, **options)
+
+    def record(self) -> None:
+        """Write down what `attach` reads."""
+        (self.folder / RECORD).write_text(json.dumps(asdict(self)))
+
+    def make_node(self, node: str) -> None:
+        """A node's disks and keys, as it is before its first start."""
+        qemu.make_overlay(self.system.image, self.folder / f"{node}.system.qcow2")
+        qemu.make_overlay(docker_disk_of(self.image), self.folder / f"{node}.docker.qcow2")
+        (self.folder / f"{node}.address").write_text(f"{self.address(node)}/24")
+        key = self._host_key(node)
+        key.unlink(missing_ok=True)
+        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(key)]
+        subprocess.run(command, check=True)
+
+    def start(self, *nodes: str) -> None:
+        """Give nodes power, all of them if none is named, and do not wait for them."""
+        for node in nodes or self.names:
+            number, key = _number(node), self._host_key(node)
+            hardware = Hardware(number, self.memory_mib, self.processors, self.ports[number - 1], self.group)
+            given = {
+                "host_key": key,
+                "host_key.pub": _public(key),
+                "authorized_key": _public(KEY),
+                "address": self.folder / f"{node}.address",
+            }
+            command = qemu.command_line(node, hardware, self.system, given, qemu.accelerator(self.system))
+            qemu.start(command, self.folder, node)
+
+    def wait(self, *nodes: str) -> None:
+        """Until nodes, all of them if none is named, answer SSH and all their services have started."""
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(self._wait_for, nodes or self.names))
+
+    def _wait_for(self, node: str) -> None:
+        deadline = time.monotonic() + READY_S
+        while time.monotonic() < deadline:
+            if qemu.process_of(self.folder, node) is None:
+                log = (self.folder / f"{node}.log").read_text().strip()
+                raise EngineError(f"{self.name}, {node} does not run any more: {log or 'its process was killed'}")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                said = self.ssh(node, STARTED, stdin=subprocess.DEVNULL, timeout=READY_S)
+                if (state := said.stdout.strip()) == "running":
+                    return
+                if state == "degraded":
+                    failed = self.ssh(node, "systemctl --failed --no-pager").stdout
+                    raise EngineError(f"{self.name}, {node} has started, but not all of its services:\n{failed}")
+            time.sleep(POLL_S)
+        console = (self.folder / f"{node}.console").read_text(errors="replace")
+        raise EngineError(f"{self.name}, {node} is not up after {READY_S} s; its console:\n{console[-3000:]}")
+
+    def restart(self, node: str) -> None:
+        """Ask a node to restart, and return once it has begun to: its sshd is gone."""
+        self.ssh(node, "sudo systemctl reboot", stdin=subprocess.DEVNULL)
+        deadline = time.monotonic() + READY_S
+        while self.ssh(node, "systemctl is-system-running", stdin=subprocess.DEVNULL).stdout.strip() == "stopping":
+            if time.monotonic() > deadline:
+                raise EngineError(f"{self.name}, {node} does not shut down")
+            time.sleep(POLL_S)
+
+    def kill(self, *nodes: str) -> None:
+        """Take nodes' power away, that of all if none is named; their disks stay as they are."""
+        for node in nodes or self.names:
+            qemu.end(self.folder, node)
+
+    def write_ssh_config(self) -> None:
+        """The configuration for ssh, and the inventory's known_hosts."""
+        write_ssh_config(self.inventory, self._places())
+
+    def write_inventory(self, **variables: Any) -> Path:
+        """An inventory folder of these nodes, a CPU cluster with RDMA unless `variables` say otherwise; its path."""
+        image = {**VM_CLUSTER["cluster_image"], "digest": self.image}
+        return write_inventory(self.inventory, self._places(), {**VM_CLUSTER, "cluster_image": image, **variables})
+
+    def _places(self) -> dict[str, Place]:
+        return {
+            node: Place(
+                "127.0.0.1",
+                port,
+                _public(self._host_key(node)).read_text().strip(),
+                (("node_address", self.address(node)),),
+            )
+            for node, port in zip(self.names, self.ports, strict=True)
+        }
+
+    def _host_key(self, node: str) -> Path:
+        return self.folder / f"{node}.key"
+
+    def down(self) -> None:
+        """End the nodes, and remove their disks and files."""
+        self.kill()
+        for folder in (self.folder, self.inventory):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def missing() -> str | None:
+    """Why machines cannot be simulated here, with what to install; None if they can."""
+    if os.geteuid():
+        return "needs root"
+    needed = {**dict.fromkeys(ENGINE_NEEDED, ""), **qemu.NEEDED, **machine_disk.NEEDED}
+    absent = [name for name in needed if shutil.which(name) is None]
+    packages = sorted({needed[name] for name in absent} - {""})
+    if not absent:
+        return None
+    install = f"; sudo apt-get install {' '.join(packages)}" if packages else ""
+    return f"needs {', '.join(absent)}{install}"
+
+
+def up(
+    name: str,
+    count: int,
+    owner: str = PERSON,
+    memory_mib: int = MEMORY_MIB,
+    processors: int = PROCESSORS,
+    tell: Callable[[str], object] = str,
+) -> Machines:
+    """Bring up virtual machines; EngineError if the name is taken or this machine cannot do it.
+
+    `tell` is called with each step as it begins.
+    """
+    if reason := missing():
+        raise EngineError(f"virtual machines: {reason}")
+    if not 0 < count <= MOST:
+        raise EngineError(f"{count} virtual machines: from 1 to {MOST} can be brought up")
+    with exclusive():
+        if (MACHINES / name).exists():
+            raise EngineError(f"{name} is up already; `make sim-down KIND=vm NAME={name}` removes it")
+        if simulated_inventory(name).exists():
+            raise EngineError(f"{name} is the name of simulated nodes in containers; take another one")
+        tell("the disk that machines boot from is made, unless it was before")
+        system = system_disk()
+        tell("the disk with the trainer image is made, unless it was before")
+        image = docker_disk()
+        _stop_unused_engine()
+        make_key()
+        group = f"239.255.88.1:{_free_port(socket.SOCK_DGRAM)}"
+        ports = _free_ports(count)
+        machines = Machines(name, str(system.folder), image, group, ports, owner, memory_mib, processors)
+        machines.folder.mkdir(parents=True)
+        machines.record()
+    try:
+        for node in machines.names:
+            machines.make_node(node)
+        machines.write_ssh_config()
+        machines.start()
+        tell(f"{count} machines boot")
+        machines.wait()
+        leave_to_caller()
+    except BaseException:
+        machines.down()
+        raise
+    return machines
+
+
+def _stop_unused_engine() -> None:
+    """End the engine that the trainer image was built in, unless it has nodes."""
+    engine = running()
+    if engine and not engine.clusters():
+        stop()
+
+
+def attach(name: str) -> Machines:
+    """The machines that were brought up under a name."""
+    try:
+        found = json.loads((MACHINES / name / RECORD).read_text())
+    except OSError:
+        there = sorted(path.name for path in MACHINES.glob("*"))
+        raise EngineError(f"{name} is not up" + (f"; up are: {', '.join(there)}" if there else "")) from None
+    return Machines(**{**found, "ports": tuple(found["ports"])})
+
+
+def remove_leftovers() -> list[str]:
+    """Remove the machines of processes that are gone; the names of their clusters."""
+    left = [machines for path in MACHINES.glob(f"*/{RECORD}") if is_gone((machines := attach(path.parent.name)).owner)]
+    for machines in left:
+        machines.down()
+    return [machines.name for machines in left]
+
+
+def _public(key: Path) -> Path:
+    return Path(f"{key}.pub")
+
+
+def _number(node: str) -> int:
+    return int(node.removeprefix("node"))
+
+
+def _free_ports(count: int) -> tuple[int, ...]:
+    """Ports of this machine's loopback that nobody has."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return tuple(each.getsockname()[1] for each in sockets)
+
+
+def _free_port(kind: socket.SocketKind) -> int:
+    with socket.socket(type=kind) as each:
+        each.bind(("", 0))
+        return each.getsockname()[1]
+
+
+def main(argv: list[str]) -> None:
+    verb, *rest = argv or ["help"]
+    if verb == "up" and len(rest) == 2:
+        now = ["the beginning"]
+        with said_meanwhile(lambda: now[-1]):
+            machines = up(rest[0], int(rest[1]), tell=now.append)
+        print(machines.write_inventory())
+    elif verb == "down" and len(rest) == 1:
+        attach(rest[0]).down()
+    elif verb == "inventory" and rest:
+        given = {word.partition("=")[0]: json.loads(word.partition("=")[2]) for word in rest[1:]}
+        print(attach(rest[0]).write_inventory(**given))
+    elif verb == "lock" and not rest:
+        machine_disk.lock()
+    else:
+        sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except EngineError as error:
+        sys.exit(f"machines: {error}")

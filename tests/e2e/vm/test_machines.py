@@ -1,0 +1,118 @@
+"""Machines that boot, the whole way: provisioned, restarted, checked, and a training over verbs that counters prove.
+
+The tests build on one another, in this order.
+"""
+
+import json
+import time
+
+import pytest
+
+from repro.analysis.adapter_traffic import traffic
+from repro.cluster.cluster import load_cluster
+from repro.cluster.fingerprint import differences, gather
+from repro.cluster.provision import provision
+from repro.preflight.framework import OK, choose, of_cluster, run_checks
+from repro.preflight.network import CHECKS as NETWORK
+from repro.preflight.node import CHECKS as NODE
+from tests.e2e.launching import note
+from tests.support import tasks
+from tests.support.runs import attempts, only_run
+
+pytestmark = pytest.mark.timeout(3 * 3600)
+CASE = "2D_2x4x1_16_1536x16"
+SERVICES = ("ssh", "chrony", "docker")
+
+
+@pytest.fixture(scope="module")
+def cluster(machines):
+    return load_cluster(machines.inventory)
+
+
+def provisioned(cluster, **options) -> dict[str, int]:
+    """Provision; how many tasks changed something on each node."""
+    done = provision(cluster, quiet=True, **options)
+    assert done.succeeded, done
+    return {outcome.node: outcome.changed for outcome in done.outcomes}
+
+
+def test_machines_boot_with_an_adapter_and_reach_each_other_and_nobody_else(machines):
+    for node, other in zip(machines.names, reversed(machines.names), strict=True):
+        state = machines.ssh(node, "hostname; id -un; sudo -n id -u; systemctl is-system-running").stdout.split()
+        assert state == [node, "runner", "0", "running"]
+        assert machines.root(node, "cat", "/sys/class/infiniband/rxe0/ports/1/state") == "4: ACTIVE"
+        assert machines.ssh(node, f"ping -c 1 -W 9 {machines.address(other)}").returncode == 0
+        assert "unreachable" in machines.ssh(node, "ping -c 1 -W 2 192.0.2.1").stderr.lower()
+
+
+def test_provisioning_sets_up_real_machines_and_a_second_run_changes_nothing(machines, cluster):
+    started = time.monotonic()
+    planned = provisioned(cluster, check=True)
+    assert all(planned.values())
+    assert machines.ssh("node1", "command -v docker").returncode != 0, "a dry run installs nothing"
+    assert all(provisioned(cluster).values())
+    note("virtual machines: provisioning", time.monotonic() - started, "")
+    assert not any(provisioned(cluster).values())
+    assert not any(provisioned(cluster, check=True).values())
+
+
+def test_everything_comes_up_again_after_a_restart(machines, cluster):
+    started = time.monotonic()
+    boots = {node: boot(machines, node) for node in machines.names}
+    for node in machines.names:
+        machines.restart(node)
+    machines.wait()
+    note("virtual machines: restart", time.monotonic() - started, "")
+    for node in machines.names:
+        assert boot(machines, node) != boots[node]
+        for service in SERVICES:
+            assert machines.root(node, "systemctl", "is-active", service) == "active"
+        for module in ("ib_uverbs", "ib_umad", "rdma_ucm", "ib_ipoib"):
+            assert machines.root(node, "test", "-d", f"/sys/module/{module}") == ""
+        assert machines.ssh(node, "ulimit -l").stdout.strip() == "unlimited"
+        assert machines.root(node, "sysctl", "--values", "net.core.rmem_max") == "67108864"
+        assert machines.root(node, "cat", "/sys/class/infiniband/rxe0/ports/1/state") == "4: ACTIVE"
+        assert (
+            machines.root(node, "docker", "image", "inspect", "--format", "{{.Id}}", machines.image) == machines.image
+        )
+    assert not any(provisioned(cluster).values())
+    assert [each for each in differences(gather(cluster)) if not each.accepted] == []
+
+
+def boot(machines, node: str) -> str:
+    """What distinguishes one start of a machine's kernel from another."""
+    return machines.root(node, "cat", "/proc/sys/kernel/random/boot_id")
+
+
+def test_the_preflight_measures_verbs_between_the_machines(machines, cluster):
+    found, errors = of_cluster(cluster)
+    assert not errors
+    try:
+        checks = choose((*NODE, *NETWORK), "memlock,link,gid,names,ssh,bandwidth")
+        entries = [entry for each in run_checks(checks, found) for entry in each]
+    finally:
+        for machine in found:
+            machine.runner.close()
+    results = {(entry.check, entry.machine): entry.finding for entry in entries}
+    assert {key: str(each.found) for key, each in results.items() if each.result != OK} == {}
+    assert "rxe0: 1" in results["gid", "node1"].found
+    note("virtual machines: ib_write_bw", 0, str(results["bandwidth", "all"].found))
+
+
+def test_a_training_over_verbs_is_recorded_and_proved_by_the_adapters_counters(machines, tmp_path):
+    """GPT as of May 2021, which asked for RDMA: one rank on each machine, in Docker, over SSH."""
+    settings = {"CASES": CASE, "MAX_RANKS": 2, "ITERATIONS": 4, "STALL_TIMEOUT": 2400, "CLUSTER": machines.inventory}
+    done = tasks.run("rehearse", 2 * 3600, RUNS=tmp_path / "runs", **settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = only_run(tmp_path)
+    (attempt,) = (each for each in attempts(run) if len(each.get("nodes", ())) == 2)
+    start = json.loads((run / attempt["folder"] / "metrics-rank0.jsonl").read_text().splitlines()[0])
+    assert start["rdma"] is True
+    assert start["switches"]["ONEFLOW_COMM_NET_IB_GID_INDEX"] == "1"
+    ports = traffic(attempt["adapters"])
+    assert {(port.node, port.adapter) for port in ports} == {(node, "rxe0:1") for node in machines.names}
+    assert all(port.sent_packets > 4 and port.received_packets > 4 for port in ports)
+    note("virtual machines: packets sent over verbs", 0, str([port.sent_packets for port in ports]))
+    assert tasks.run("verify", 300, RUN=run, RUNS=tmp_path / "runs").returncode == 0
+    report = (run / "report.en.md").read_text()
+    assert "Traffic of the RDMA adapters" in report and "OneFlow RDMA" in report

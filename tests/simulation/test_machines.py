@@ -1,0 +1,116 @@
+"""Virtual machines as far as they can be tested without one: what is refused, found out, and asked of QEMU."""
+
+import subprocess
+from types import SimpleNamespace
+
+import pytest
+
+from repro.simulation import machine_disk, machines, qemu
+from repro.simulation.engine import EngineError
+from repro.simulation.machine_disk import Disk
+from repro.simulation.machines import Machines, attach, missing, remove_leftovers, up
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A place for machines, for root with all programs, where nothing is built and nothing starts."""
+    monkeypatch.setattr(machines, "MACHINES", tmp_path / "machines")
+    monkeypatch.setattr(machines, "simulated_inventory", lambda name: tmp_path / "inventories" / name)
+    monkeypatch.setattr(machines, "missing", lambda: None)
+    for module in (machines, qemu):
+        monkeypatch.setattr(module, "HOME", tmp_path, raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("absent", "said"),
+    [
+        (
+            {"qemu-system-x86_64", "qemu-img"},
+            "needs qemu-system-x86_64, qemu-img; sudo apt-get install qemu-system-x86 qemu-utils",
+        ),
+        ({"mke2fs"}, "needs mke2fs; sudo apt-get install e2fsprogs"),
+        (set(), None),
+    ],
+)
+def test_what_is_missing_is_named_with_what_to_install(monkeypatch, absent, said):
+    monkeypatch.setattr(machines.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(machines.shutil, "which", lambda name: None if name in absent else name)
+    assert missing() == said
+
+
+def test_a_name_that_is_up_or_of_containers_is_refused(home):
+    (home / "machines/sim-vm").mkdir(parents=True)
+    with pytest.raises(EngineError, match="sim-vm is up already; `make sim-down KIND=vm NAME=sim-vm` removes it"):
+        up("sim-vm", 2)
+    (home / "inventories/sim").mkdir(parents=True)
+    with pytest.raises(EngineError, match="sim is the name of simulated nodes in containers"):
+        up("sim", 2)
+    with pytest.raises(EngineError, match="from 1 to 16"):
+        up("many", 17)
+    with pytest.raises(EngineError, match="other is not up; up are: sim-vm"):
+        attach("other")
+
+
+def test_only_machines_of_processes_that_are_gone_are_removed(home):
+    for name, owner in (("left", "process 999999999 1"), ("used", "command line")):
+        made = Machines(name, "disk", "sha256:0", "239.255.88.1:1", (1,), owner)
+        made.folder.mkdir(parents=True)
+        made.record()
+    assert remove_leftovers() == ["left"]
+    assert [path.name for path in (home / "machines").iterdir()] == ["used"]
+    assert attach("used").ports == (1,)
+
+
+@pytest.mark.parametrize(("ends", "found"), [("in order", "kvm"), ("with an error", "tcg"), ("never", "tcg")])
+def test_kvm_is_used_where_a_kernel_boots_with_it_and_asked_once(tmp_path, monkeypatch, ends, found):
+    """One that opens and then hangs, or that QEMU cannot set up, is not used."""
+    asked = []
+
+    def run(command, timeout, **options):
+        asked.append(command)
+        if ends == "never":
+            raise subprocess.TimeoutExpired(command, timeout)
+        return SimpleNamespace(returncode=int(ends != "in order"))
+
+    (tmp_path / "kvm").touch()
+    monkeypatch.setattr(qemu, "KVM", tmp_path / "kvm")
+    monkeypatch.setattr(qemu, "ACCELERATOR", tmp_path / "accelerator")
+    monkeypatch.setattr(qemu.subprocess, "run", run)
+    assert [qemu.accelerator(Disk(tmp_path)) for _ in range(2)] == [found] * 2
+    assert len(asked) == 1
+    (tmp_path / "accelerator").write_text("kvm of-another-boot\n")
+    assert qemu.accelerator(Disk(tmp_path)) == found and len(asked) == 2
+    (tmp_path / "kvm").unlink()
+    assert qemu.accelerator(Disk(tmp_path)) == "tcg"
+
+
+def test_a_process_of_another_program_is_not_taken_for_a_machine(tmp_path):
+    """Process numbers are used again."""
+    with subprocess.Popen(["sleep", "60"], cwd=tmp_path) as other:
+        (tmp_path / "node1.pid").write_text(str(other.pid))
+        assert qemu.process_of(tmp_path, "node1") is None
+        qemu.end(tmp_path, "node1")
+        assert other.poll() is None
+        other.kill()
+    assert qemu.process_of(tmp_path, "node2") is None
+
+
+def test_packages_that_are_not_pinned_are_named(tmp_path, monkeypatch):
+    archives = tmp_path / "var/cache/apt/archives"
+    archives.mkdir(parents=True)
+    for name in ("sudo_1.deb", "udev_2.deb"):
+        (archives / name).write_text(name)
+    monkeypatch.setattr(machine_disk, "LOCK", tmp_path / "packages.lock")
+    lines = machine_disk._packages(tmp_path)
+    machine_disk.LOCK.write_text("\n".join(lines) + "\n")
+    assert machine_disk._differing(tmp_path) == []
+    (archives / "udev_2.deb").write_text("another")
+    assert machine_disk._differing(tmp_path) == ["udev_2.deb"]
+
+
+def test_every_package_is_pinned_once():
+    lines = machine_disk.LOCK.read_text().splitlines()
+    names = [line.split()[1].partition("_")[0] for line in lines]
+    assert len(set(names)) == len(names) > len(machine_disk.PACKAGES)
+    assert set(machine_disk.PACKAGES) < set(names)
