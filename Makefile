@@ -8,7 +8,7 @@ unexport PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONUSERBASE PYTHONINSPECT
 TASKS = bench rehearse curves convergence profile reproduce report compare verify archive host-reports site cases audit \
         published plan explore new-cluster provision deprovision fingerprint preflight unlock sim image image-check bundle kit \
         compile-kernels test
-UNLISTED = withdraw parse model effects sim-down base pins image-reproduce sbom bundle-check compile-cache image-test e2e mutation lock
+UNLISTED = parse model effects sim-down base pins image-reproduce sbom bundle-check compile-cache image-test e2e mutation lock
 
 .DEFAULT_GOAL := help
 .PHONY: help setup clean $(TASKS) $(UNLISTED)
@@ -28,21 +28,21 @@ $(TASKS) $(UNLISTED):
 setup:  ## install what any target but mutation needs (each installs its own part by itself)
 	@$(PYTHON) -m repro.bootstrap --for $@
 clean:  ## remove the environments and caches; runs are kept
-	rm -rf .venv .venv-trainer .tools .cache .setup.lock
+	rm -rf .venv .venv-trainer .venv-baseline .venv-baseline-cu102 .tools .cache .setup.lock
 
 ##@ Run
-bench:  ## run published cases and report on them [MODEL= CASES= REPEATS= BASELINE_PYTHON= CLUSTER= …]
+bench:  ## run published cases and report on them [MODEL= CASES= REPEATS= BASELINES= CLUSTER= …]
 rehearse:  ## run every case at its full world size with tiny widths, without GPUs [MODEL= CASES= MAX_RANKS= CLUSTER= …]
 curves:  ## compare the loss curves of all layouts and precisions [MODEL= CASES= JOBS= CLUSTER= …]
 convergence:  ## train on real data to a stated loss [MODEL= REPEATS= JOBS= CLUSTER= …]
-profile:  ## show where a GPU's time goes, compared with PyTorch [MODEL= CASES= BASELINE_PYTHON= …]
+profile:  ## show where a GPU's time goes, compared with PyTorch [MODEL= CASES= BASELINES= …]
 reproduce:  ## all of these on this machine or a cluster, kept as a host's runs HOST= [CLUSTER= STEPS= …]
 
 ##@ Report
 report:  ## a run's report and verdicts again [RUN= CHECK=1 TOLERANCE=%]
 compare:  ## compare two runs RUNS="A B"
 verify:  ## whether a run's figures are what it measured, and its files as recorded [RUN= HOST=]
-archive:  ## pack a run to hand over, or keep it for a host's page [RUN= HOST=]
+archive:  ## pack a run to hand over, or keep it for a host's page [RUN= HOST= KEY=]
 host-reports:  ## write the hosts' pages [HOST= CHECK=1]
 site:  ## write the site, claims.csv, ARTIFACT.md and the READMEs' answer [CHECK=1]
 

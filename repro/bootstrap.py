@@ -1,4 +1,4 @@
-"""Set-up: the two locked environments, built from nothing but a Python 3 and a package index.
+"""Set-up: the locked environments, built from nothing but a Python 3 and a package index.
 
 `make` has each task begin with what `python3 -m repro.bootstrap --for TASK` does, where that is not done yet.
 It uses the standard library only and runs under any Python from 3.8 on. Every package is installed by hash, and each
@@ -28,20 +28,30 @@ from repro.targets import (
     ENVIRONMENT,
     GROUPS,
     OF_OTHER_PYTHONS,
+    PINNED_BASELINES,
     groups_of,
     make_variables,
     needs_trainers,
     options_of,
+    pinned_baseline,
     refusal,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
 TOOLS = ROOT / ".tools"
 CONTROLLER, TRAINER = ROOT / ".venv", ROOT / ".venv-trainer"
+BASELINE, BASELINE_CU102 = (ROOT / f".venv-{name}" for name in PINNED_BASELINES)
+"""PyTorch with Megatron-Core for today's drivers, and the PyTorch of CUDA 10.2."""
+BASELINES = dict(zip(PINNED_BASELINES, (BASELINE, BASELINE_CU102)))
 INPUTS = {
     CONTROLLER: [ROOT / "uv.lock", ROOT / "docker" / "tools.lock"],
     TRAINER: [ROOT / "docker" / "trainer.lock", ROOT / "docker" / "tools.lock"],
+    BASELINE: [ROOT / "docker" / "baseline.lock", ROOT / "docker" / "tools.lock"],
+    BASELINE_CU102: [ROOT / "docker" / "baseline-cu102.lock", ROOT / "docker" / "tools.lock"],
 }
+"""What each environment is made from; the first file is its lock."""
+NEWER_PYTHONS = ">=3.11,<3.15"
+"""The Pythons that both PyTorch and NumPy of `docker/baseline.lock` have wheels for."""
 BAD_INPUT = 2
 TRAINER_PYTHONS = ("3.10", "3.9")
 DOWNLOADS = "https://github.com/astral-sh/python-build-standalone/releases/download"
@@ -66,6 +76,8 @@ NEEDED_MIB: dict[Any, int] = {
     "mutation": 32,
     "test": 331,
     TRAINER: 2100,
+    BASELINE: 6950,
+    BASELINE_CU102: 1650,
 }
 DOWNLOAD_MB: dict[Any, int] = {
     CONTROLLER: 66,
@@ -75,6 +87,8 @@ DOWNLOAD_MB: dict[Any, int] = {
     "mutation": 8,
     "test": 112,
     TRAINER: 860,
+    BASELINE: 4150,
+    BASELINE_CU102: 800,
 }
 """Of an environment, for the controller without any group, and of each group besides. Without bytecode."""
 
@@ -221,6 +235,13 @@ def find_trainer_python(uv: str) -> str:
     raise SetupError(f"{NO_PYTHON} uv could not download one either.\n{REMEDIES}")
 
 
+def python_for(environment: Path, uv: str) -> str:
+    """The Python that an environment is made with: a path, or versions among which uv chooses."""
+    if environment in (TRAINER, BASELINE_CU102):
+        return find_trainer_python(uv)
+    return NEWER_PYTHONS if environment == BASELINE else ">=3.11"
+
+
 def controller_requirements(uv: str, folder: Path, groups: Iterable[str]) -> Path:
     """The controller's locked requirements with these groups, in the format that works with any index or mirror."""
     target = folder / "controller.txt"
@@ -316,7 +337,7 @@ def build(environment: Path, groups: Iterable[str]) -> None:
     settings = index_environment()
     python = environment / "bin" / "python"
     if answer([python, "-c", "pass"]) is None:
-        version = find_trainer_python(uv) if environment == TRAINER else ">=3.11"
+        version = python_for(environment, uv)
         run(
             [uv, "venv", "--quiet", "--clear", "--no-project", "--python", version, environment],
             f"{environment.name} with Python {version}",
@@ -324,12 +345,12 @@ def build(environment: Path, groups: Iterable[str]) -> None:
         )
     say(f"installing {announcement(environment, groups)}")
     # Of the controller's modules a task imports a tenth, and Python keeps what it compiled of them. Ranks start together.
-    bytecode = ["--compile-bytecode"] if environment == TRAINER else []
+    bytecode = ["--compile-bytecode"] if environment != CONTROLLER else []
     with tempfile.TemporaryDirectory() as scratch:
-        if environment == TRAINER:
-            lock = ROOT / "docker" / "trainer.lock"
-        else:
+        if environment == CONTROLLER:
             lock = controller_requirements(uv, Path(scratch), groups)
+        else:
+            lock = INPUTS[environment][0]
         run(
             [uv, "pip", "sync", "--require-hashes", *bytecode, "--python", python, lock],
             f"{environment.name}",
@@ -359,7 +380,10 @@ def ready(environment: Path, groups: Iterable[str] = ()) -> None:
 def needs_of(task: str, variables: Mapping[str, str]) -> list[tuple[Path, set[str]]]:
     """The environments that a task needs when it is given these variables; pairs with groups."""
     found: list[tuple[Path, set[str]]] = [(CONTROLLER, groups_of(task, variables))]
-    return [*found, (TRAINER, set())] if needs_trainers(task, variables) else found
+    if needs_trainers(task, variables):
+        found.append((TRAINER, set()))
+    baseline = pinned_baseline(task, variables)
+    return [*found, (BASELINES[baseline], set())] if baseline else found
 
 
 def check(task: str) -> bool:
@@ -381,21 +405,22 @@ def check(task: str) -> bool:
 
 
 def environment_argument(text: str) -> tuple[Path, set[str]]:
-    """`controller`, `controller:GROUP+GROUP` or `trainer` of the command line."""
+    """`controller`, `controller:GROUP+GROUP` or the name of another environment on the command line."""
     name, _, given = text.partition(":")
     groups = {each for each in given.split("+") if each}
-    if name not in ("controller", "trainer") or not groups <= set(GROUPS) or (name == "trainer" and groups):
+    others = {"trainer": TRAINER, **BASELINES}
+    if name not in ("controller", *others) or not groups <= set(GROUPS) or (name in others and groups):
         raise argparse.ArgumentTypeError(
-            f"{text}: it is controller, controller:GROUP+GROUP or trainer; groups: {', '.join(GROUPS)}"
+            f"{text}: it is controller, controller:GROUP+GROUP, {', '.join(others)}; groups: {', '.join(GROUPS)}"
         )
-    return {"controller": CONTROLLER, "trainer": TRAINER}[name], groups
+    return others.get(name, CONTROLLER), groups
 
 
 def main() -> None:
     """Command line: `python3 -m repro.bootstrap --for bench`, or `controller:image+test trainer`."""
     parser = argparse.ArgumentParser(prog="python3 -m repro.bootstrap", description=__doc__.splitlines()[0])
     parser.add_argument(
-        "environment", nargs="*", type=environment_argument, metavar="controller[:GROUP+GROUP] | trainer"
+        "environment", nargs="*", type=environment_argument, metavar="controller[:GROUP+GROUP] | trainer | baseline"
     )
     parser.add_argument("--for", dest="task", metavar="TASK", help="what this task needs, by the variables of make")
     given = parser.parse_args()
@@ -412,7 +437,7 @@ def main() -> None:
         if any(environment == TRAINER for environment, _ in every):
             check_trainer_python()
         for environment, groups in every:
-            checked = checked or (environment == TRAINER and check(given.task))
+            checked = checked or (environment != CONTROLLER and check(given.task))
             ready(environment, groups)
     except SetupError as error:
         sys.exit(f"set-up: {error}")

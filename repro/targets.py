@@ -92,6 +92,15 @@ ELSEWHERE = ("CLUSTER", "DRY_RUN")
 """Variables with which nothing is trained on this machine: on nodes, or nowhere."""
 
 
+BASELINE_TASKS = ("bench", "profile", "reproduce")
+"""The tasks that run baselines."""
+
+PINNED_BASELINES = ("baseline", "baseline-cu102")
+"""The environments of the baselines, by the names of their locks; BASELINE_PYTHON may name the second by its CUDA."""
+
+CU102 = "cu102"
+
+
 DATA_TASKS = ("convergence", "curves", "reproduce")
 """The tasks that need the trainer environment with CLUSTER too: it writes the data sets that nodes are brought."""
 
@@ -100,6 +109,16 @@ def needs_trainers(task: str, variables: Mapping[str, str]) -> bool:
     """Whether a task needs the trainer environment of this machine when it is given these variables."""
     elsewhere = {name for name in ELSEWHERE if variables.get(name, "") not in ("", "0")}
     return task in TRAINER_TASKS and not elsewhere - ({"CLUSTER"} if task in DATA_TASKS else set())
+
+
+def pinned_baseline(task: str, variables: Mapping[str, str]) -> str | None:
+    """Which of PINNED_BASELINES a task needs on this machine when it is given these variables; None if neither."""
+    python = variables.get("BASELINE_PYTHON", "")
+    if task not in BASELINE_TASKS or any(variables.get(name, "") not in ("", "0") for name in ELSEWHERE):
+        return None
+    if python == CU102:
+        return PINNED_BASELINES[1]
+    return PINNED_BASELINES[0] if variables.get("BASELINES") and not python else None
 
 
 def make_variables(flags: str) -> list[tuple[str, str]]:
@@ -200,7 +219,7 @@ def options_of(task: str) -> dict[str, tuple[str, ...]] | None:
             if isinstance(each, ast.FunctionDef) and each.name == task.replace("-", "_") and _is_task(each):
                 groups = _option_groups()
                 found: dict[str, tuple[str, ...]] = {}
-                for one in each.args.args[1:]:
+                for one in (*each.args.args[1:], *each.args.kwonlyargs):
                     kind = _names(one.annotation or one)
                     found.update(groups.get(kind[-1] if kind else "", {one.arg.upper(): kind}))
                 return found

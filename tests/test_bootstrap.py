@@ -238,9 +238,15 @@ WRONG_CHOICES = [
     ("bench", "CASES=nope"),
     ("bench", "PROGRAM=nope"),
     ("bench", "RUN=nope"),
+    ("bench", "RUNS=/etc/passwd"),
+    ("bench", "RUNS=/proc/x"),
     ("bench", "CLUSTER=nope"),
     ("preflight", "CLUSTER=nope"),
     ("provision", "CLUSTER=/nope"),
+    ("provision", ""),
+    ("deprovision", ""),
+    ("fingerprint", ""),
+    ("unlock", ""),
     ("reproduce", ""),
     ("reproduce", "HOST=../up"),
     ("reproduce", r"HOST=h200 STEPS=bench\ nope"),
@@ -297,6 +303,40 @@ def test_every_task_is_checked_with_the_standard_library_alone():
 def test_what_trains_elsewhere_or_not_at_all_needs_no_trainers(variables):
     assert [environment for environment, _ in bootstrap.needs_of("bench", variables)] == [bootstrap.CONTROLLER]
     assert (bootstrap.TRAINER, set()) in bootstrap.needs_of("bench", dict.fromkeys(variables, "0"))
+
+
+@pytest.mark.parametrize(
+    ("task", "variables", "environment"),
+    [
+        ("bench", {"BASELINES": "megatron"}, "BASELINE"),
+        ("profile", {"BASELINES": "pytorch", "BASELINE_PYTHON": ""}, "BASELINE"),
+        ("bench", {"BASELINE_PYTHON": "cu102"}, "BASELINE_CU102"),
+        ("reproduce", {"BASELINES": "pytorch-unfused", "BASELINE_PYTHON": "cu102"}, "BASELINE_CU102"),
+        ("bench", {"BASELINES": "pytorch", "BASELINE_PYTHON": "/usr/bin/python3"}, None),
+        ("bench", {"BASELINES": "pytorch", "CLUSTER": "v100"}, None),
+        ("bench", {}, None),
+        ("curves", {"BASELINES": "pytorch"}, None),
+    ],
+)
+def test_baselines_without_an_interpreter_need_the_pinned_one(task, variables, environment):
+    needed = {each for each, _ in bootstrap.needs_of(task, variables)} - {bootstrap.CONTROLLER, bootstrap.TRAINER}
+    assert needed == ({getattr(bootstrap, environment)} if environment else set())
+
+
+def test_each_environment_of_baselines_is_installed_from_its_lock(machine, monkeypatch):
+    script(machine / "bin" / "python3.10", python_of("3.10"))
+    for name in ("BASELINE", "BASELINE_CU102"):
+        folder, lock = machine / name, machine / f"{name}.lock"
+        lock.write_text("pinned")
+        monkeypatch.setattr(bootstrap, name, folder)
+        monkeypatch.setitem(bootstrap.INPUTS, folder, [lock])
+        for sizes in (bootstrap.NEEDED_MIB, bootstrap.DOWNLOAD_MB):
+            monkeypatch.setitem(sizes, folder, 1)
+        bootstrap.ready(folder)
+        assert calls(machine)[-1].endswith(f"--compile-bytecode --python {folder}/bin/python {lock}")
+    venvs = [call for call in calls(machine) if call.startswith("venv")]
+    assert ["--python >=3.11,<3.15" in call for call in venvs] == [True, False]
+    assert "python3.10" in venvs[1], "PyTorch 1.12.1 has no wheel for Python 3.11"
 
 
 @pytest.mark.parametrize("task", ["curves", "convergence", "reproduce"])

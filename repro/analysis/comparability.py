@@ -153,7 +153,7 @@ def remarks(
     iterations = unit.config["iterations"]
     commit, changed = environment.get("git_commit") or "?", environment.get("git_changed_files")
     found = (
-        (releases, "stack.oneflow", OLD_ONEFLOW, report.oneflow, releases),
+        (releases, "stack.oneflow", OLD_ONEFLOW, report.version, releases),
         (drivers not in ("", software["driver"]), "driver", OTHER_DRIVER, software["driver"], drivers),
         (data["kind"] == "synthetic", "input", SYNTHETIC, str(report.settings.get("data", "?")), "synthetic"),
         ("standin" in data, "input", STANDIN, str(report.settings.get("data", "?")), "stand-in"),
@@ -162,7 +162,9 @@ def remarks(
         (beside, "measurement", BESIDE, str(len(succeeded)), str(beside)),
         (wheel not in ("", "cu102"), "published_stack", CONTRADICTION, software["cuda"], wheel),
     )
-    deviating = ((f"deviations:{what}", [each.id for each in deviations_of(unit.config, what)]) for what in DECIDING)
+    deviating = (
+        (f"deviations:{what}", [each.id for each in deviations_of(unit.report, unit.config, what)]) for what in DECIDING
+    )
     return (
         *(
             Reason(aspect, "remark", message, expected, measured)
@@ -175,7 +177,7 @@ def remarks(
 
 def _wheel_cuda(report: Report) -> str:
     """The CUDA release that a wheel's version names, "cu112" in 0.3.5+cu112; empty if it names none."""
-    found = re.search(r"\+(cu\d+)", report.oneflow)
+    found = re.search(r"\+(cu\d+)", report.version)
     return found[1] if found else ""
 
 

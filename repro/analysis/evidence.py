@@ -2,31 +2,34 @@
 
 Each successful attempt has three independently written witnesses: rank 0's log, the metrics of rank 0, and those of the
 other ranks. `examine` recomputes throughput, latency, memory and losses from the first two and compares all three, so
-editing a figure unnoticed would require consistent edits in all of them.
+editing a figure unnoticed would require consistent edits in all of them. What must hold besides is in other modules:
+times (`clocks`), what ran (`what_ran`), the plan (`planned`) and the order of attempts (`course`).
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from zipfile import BadZipFile
 
+from repro.analysis import clocks, copies, course, planned, what_ran
 from repro.analysis.adapter_traffic import FILE, adapter_changes, claims, silent_nodes
+from repro.analysis.difference import Difference, Unrecorded
 from repro.analysis.measurement import LOG, RankZero, measure, read_log
 from repro.analysis.nccl_transport import transport_of
 from repro.planning.plan import Plan
 from repro.planning.unit import Unit
 from repro.published.logs import Log, LogError
-from repro.runs.files import RecordError, RunPath, digest, read_json
+from repro.runs import translation
+from repro.runs.files import RecordError, RunPath, digest, gpu_samples, read_json
 from repro.runs.manifest import alterations
 from repro.runs.metrics import METRICS, read_metrics
-from repro.runs.record import ATTEMPT, ATTEMPTS, Run, in_terms_of_today
+from repro.runs.record import ATTEMPT, ATTEMPTS, Run
+from repro.utils.i18n import N_, Message
 
 EQUAL = 1e-9
 """The largest relative difference that another order of summation may make."""
@@ -34,42 +37,34 @@ PRINTED = 6e-4
 """How far a printed figure may be from its metrics: logs print losses and samples/s with three decimals at least."""
 PRINTED_MS = 6e-3
 """The same for latencies, which are printed in seconds with five decimals."""
-CLOCK = 0.005
-"""The largest relative difference of two spans of time that are the same; 0.002 is the most in kept runs."""
-CLOCK_S, RANKS_S = 0.02, 0.3
-"""Additional tolerance of a time span, in s: for two readings of one clock, and for ranks that wait for each other."""
+CLOCK_S = 0.02
+"""How far the stamp of a printed row may be from that of its event, in s."""
 ALWAYS = {"generation", "throughput", "latency_ms", "memory_mib", "memory_peak_mib", "losses"}
 """What every release recorded of a successful attempt; other figures may be missing in older runs."""
 FEWEST_LOSSES = 10
 """The fewest first losses that any release recorded, of as many rows or more."""
+FINISHED = N_("{attempt}: recorded as {status}, although all of its ranks trained to their end")
 OWN_KEYS = {"output"}
 """Keys in an attempt's configuration that are not in the unit's: its folder."""
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Two witnesses that contradict each other: the place in the run, the subject, and the value of each, by name."""
-
-    where: str
-    what: str
-    says: tuple[tuple[str, object], tuple[str, object]]
-
-    def __str__(self) -> str:
-        (one, first), (other, second) = self.says
-        return f"{self.where}: {self.what}: {_short(first)} in {one}, {_short(second)} in {other}"
 
 
 @dataclass(frozen=True)
 class Evidence:
     """How many successful attempts were read again, what contradicts their record, and attempts without a record.
 
-    `unrecorded` are folders of attempts that no line of attempts.jsonl names: they are still running, or were killed
-    with their run, or their line was removed.
+    Parameters
+    ----------
+    unrecorded : folders of attempts that no line of attempts.jsonl names: they are still running, or were killed with
+        their run, or their line was removed.
+    unproven : by fact, how many of the attempts left no trace of it.
+    remarks : what contradicts nothing, but a reader should know.
     """
 
     attempts: int
     differences: tuple[Difference, ...]
-    unrecorded: tuple[str, ...]
+    unrecorded: tuple[str, ...] = ()
+    unproven: Mapping[str, int] = field(default_factory=dict)
+    remarks: tuple[Message, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -82,20 +77,49 @@ class Evidence:
 
 def examine(run: Run) -> Evidence:
     """Read every successful attempt of a run again, in its folder or archive."""
-    plan, attempts = Plan.from_json(run.description()["plan"]), run.attempts()
+    description = run.description()
+    plan, attempts, gpus = Plan.from_json(description["plan"]), run.attempts(), _own_gpus(description["environment"])
     units = {unit.name: unit for unit in plan.units}
     left = run.unrecorded()
-    found = [*_of_record(plan, attempts, left)]
+    found: list[Difference | Unrecorded] = [
+        *planned.contradictions(plan, description["command"]),
+        *_of_record(plan, attempts, left),
+    ]
+    found += course.contradictions(run, plan, attempts)
     succeeded = [each for each in attempts if each["status"] == "ok" and each["unit"] in units]
     wellformed = [each for each in succeeded if ATTEMPT.fullmatch(each["folder"])]
     for attempt in wellformed:
-        found += _of_attempt(units[attempt["unit"]], attempt, run.files)
-    found += _copies(wellformed, run.files)
-    return Evidence(len(succeeded), tuple(found), tuple(left))
+        found += _of_attempt(units[attempt["unit"]], attempt, run.files, gpus)
+    found += dict.fromkeys([*_same_bytes(wellformed, run.files), *copies.within(run, wellformed)])
+    return Evidence(
+        len(succeeded),
+        tuple(each for each in found if isinstance(each, Difference)),
+        tuple(left),
+        Counter(each.fact for each in found if isinstance(each, Unrecorded)),
+        (*course.remarks(description, plan, attempts), *_finished(units, attempts, run.files)),
+    )
 
 
-def require(run: Run) -> None:
-    """RecordError, with one line per difference, unless a run's files and figures match the record.
+def _finished(units: Mapping[str, Unit], attempts: list[dict], files: RunPath) -> Iterator[Message]:
+    """Attempts without success whose ranks all reached their end: a slow repeat may have been called a failure."""
+    for attempt in attempts:
+        unit = units.get(attempt["unit"])
+        if attempt["status"] == "ok" or unit is None or not ATTEMPT.fullmatch(attempt["folder"]):
+            continue
+        ranks = (
+            read_metrics(files / attempt["folder"] / METRICS.format(rank)).events for rank in range(unit.world_size)
+        )
+        if all(events and events[-1]["event"] == "end" for events in ranks):
+            yield Message(FINISHED, attempt=attempt["folder"], status=attempt["status"])
+
+
+def _own_gpus(environment: Mapping) -> list[dict]:
+    """The GPUs that the run recorded, if its ranks ran on this machine: those of a cluster are in fingerprints."""
+    return [] if environment.get("cluster") else environment["gpus"]
+
+
+def require(run: Run) -> Evidence:
+    """What was found; RecordError, with one line per difference, unless a run's files and figures match the record.
 
     In a folder, an attempt without a record is not an error: it may still be running.
     """
@@ -103,6 +127,7 @@ def require(run: Run) -> None:
     contradictions = evidence.lines() if run.archived else list(map(str, evidence.differences))
     if lines := [*alterations(run.files), *contradictions]:
         raise RecordError("\n".join((f"{run.path} is not as it was recorded:", *lines)))
+    return evidence
 
 
 def _without_record(folder: str) -> str:
@@ -142,18 +167,18 @@ def _of_record(plan: Plan, attempts: list[dict], left: list[str]) -> Iterator[Di
             )
 
 
-def _of_attempt(unit: Unit, attempt: dict, files: RunPath) -> Iterator[Difference]:
-    """Where a successful attempt's record and its files contradict each other."""
+def _of_attempt(unit: Unit, attempt: dict, files: RunPath, gpus: list[dict]) -> Iterator[Difference | Unrecorded]:
+    """Where a successful attempt's record and its files contradict each other, and what they do not prove."""
     folder = attempt["folder"]
     try:
-        yield from _of_figures(unit, attempt, files / folder)
+        yield from _of_figures(unit, attempt, files / folder, gpus)
     except LogError as error:
         yield Difference(folder, LOG, ((ATTEMPTS, "read"), ("its folder", error.reason)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecordError, BadZipFile, zlib.error) as error:
         yield Difference(folder, "files", ((ATTEMPTS, "whole"), ("its folder", f"unreadable: {error!r}")))
 
 
-def _of_figures(unit: Unit, attempt: dict, folder: RunPath) -> Iterator[Difference]:
+def _of_figures(unit: Unit, attempt: dict, folder: RunPath, gpus: list[dict]) -> Iterator[Difference | Unrecorded]:
     where, log = attempt["folder"], read_log(folder)
     metrics = [read_metrics(folder / METRICS.format(rank)) for rank in range(unit.world_size)]
     for line in (line for each in metrics for line in each.damaged):
@@ -175,9 +200,12 @@ def _of_figures(unit: Unit, attempt: dict, folder: RunPath) -> Iterator[Differen
         yield Difference(where, "status", ((ATTEMPTS, attempt["status"]), (METRICS.format(0), "a loss is no number")))
     yield from _of_adapters(unit, where, folder, of_rank_0)
     yield from _of_configuration(unit, where, folder, log, of_rank_0)
-    yield from _log_and_metrics(unit, where, log, of_rank_0)
+    yield from _log_and_metrics(where, log, of_rank_0)
     for rank in range(1, unit.world_size):
-        yield from _of_rank(where, of_rank_0, metrics[rank].events, rank)
+        yield from _losses_of_rank(where, of_rank_0, metrics[rank].events, rank)
+    ranks = [each.events for each in metrics]
+    yield from clocks.contradictions(unit, attempt, ranks, gpu_samples(folder))
+    yield from what_ran.contradictions(unit, where, gpus, log, ranks)
 
 
 def _of_adapters(unit: Unit, where: str, folder: RunPath, of_rank_0: list[dict]) -> Iterator[Difference]:
@@ -208,15 +236,14 @@ def _of_configuration(unit: Unit, where: str, folder: RunPath, log: Log, of_rank
 
 def _config_of_today(config: dict) -> dict:
     """An attempt's configuration by today's names, as those of the plan are read, without where its machine has data."""
-    unit: dict = {"config": config}
-    in_terms_of_today({"plan": {"units": [unit]}})
-    if "standin" in (data := unit["config"].get("data") or {}):
-        unit["config"]["data"] = {key: value for key, value in data.items() if key != "folder"}
-    return unit["config"]
+    config = translation.configuration(config)
+    if "standin" in (data := config.get("data") or {}):
+        config["data"] = {key: value for key, value in data.items() if key != "folder"}
+    return config
 
 
-def _log_and_metrics(unit: Unit, where: str, log: Log, of_rank_0: list[dict]) -> Iterator[Difference]:
-    """Each row of the log is an event of rank 0, and the rows took the time that lies between their events."""
+def _log_and_metrics(where: str, log: Log, of_rank_0: list[dict]) -> Iterator[Difference]:
+    """Each row of the log is an event of rank 0."""
     source = METRICS.format(0)
     rows = {event["iteration"]: event for event in of_rank_0 if event["event"] == "iteration"}
     steps = [row.step for row in log.rows]
@@ -233,25 +260,10 @@ def _log_and_metrics(unit: Unit, where: str, log: Log, of_rank_0: list[dict]) ->
         for name, printed, written, tolerance in pairs:
             if printed is not None and not abs(printed - written) <= tolerance:
                 yield Difference(where, f"{name} at iteration {row.step}", ((LOG, printed), (source, written)))
-    written_at = list(rows.values())
-    if len(written_at) > 1:
-        first, last = written_at[0], written_at[-1]
-        clock = last["time"] - first["time"]
-        said = math.fsum(
-            (after["iteration"] - before["iteration"]) * unit.global_batch / after["throughput"]
-            for before, after in pairwise(written_at)
-        )
-        if not abs(clock - said) <= CLOCK * said + CLOCK_S:
-            what = f"seconds from iteration {first['iteration']} to {last['iteration']}"
-            yield Difference(where, what, (("its throughputs", said), ("the clock", clock)))
 
 
-def _of_rank(where: str, of_rank_0: list[dict], others: list[dict], rank: int) -> Iterator[Difference]:
-    """Checks that another rank wrote rows of the same iterations, with the same losses if it has any, and that its
-    clock covered the same time.
-
-    A rank that fetches no outputs (OneFlow gathers them on rank 0) does not wait for its device.
-    """
+def _losses_of_rank(where: str, of_rank_0: list[dict], others: list[dict], rank: int) -> Iterator[Difference]:
+    """Whether another rank wrote rows of the same iterations, with the same losses if it has any."""
     own, source = METRICS.format(0), METRICS.format(rank)
     first = {event["iteration"]: event for event in of_rank_0 if event["event"] == "iteration"}
     second = {event["iteration"]: event for event in others if event["event"] == "iteration"}
@@ -264,14 +276,9 @@ def _of_rank(where: str, of_rank_0: list[dict], others: list[dict], rank: int) -
         losses = first[iteration]["loss"], second[iteration]["loss"]
         if not _equal(*losses):
             yield Difference(where, f"loss at iteration {iteration}", ((own, losses[0]), (source, losses[1])))
-    if len(both) > 1:
-        span, other = (each[both[-1]]["time"] - each[both[0]]["time"] for each in (first, second))
-        if not abs(span - other) <= CLOCK * span + RANKS_S:
-            what = f"seconds from iteration {both[0]} to {both[-1]}"
-            yield Difference(where, what, ((own, span), (source, other)))
 
 
-def _copies(attempts: list[dict], files: RunPath) -> Iterator[Difference]:
+def _same_bytes(attempts: list[dict], files: RunPath) -> Iterator[Difference]:
     """Attempts whose rank 0 wrote the very same bytes, times included: one is a copy of the other."""
     seen: dict[str, str] = {}
     for attempt in attempts:
@@ -292,8 +299,3 @@ def _equal(recorded: object, again: object) -> bool:
     if isinstance(recorded, int | float) and isinstance(again, int | float):
         return math.isclose(recorded, again, rel_tol=EQUAL, abs_tol=1e-6)
     return recorded == again
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value) if isinstance(value, list | dict) else str(value)
-    return text if len(text) <= 120 else f"{text[:117]}..."

@@ -51,11 +51,12 @@ RUN_COLUMNS = {
 UNIT_COLUMNS = {
     "unit": ("string", "configuration: its name in the run"),
     "model": ("string", "gpt, bert, resnet50, ..."),
+    "report": ("string", "published report whose program and rule it follows"),
     "case": ("string", "published cases it stands for, separated by spaces; missing if there are none"),
     "derived_from": ("string", "published cases it was derived from, separated by spaces"),
     "framework": ("string", "oneflow or pytorch"),
     "program": ("string", "published or tuned: which training program; a baseline has that of its unit"),
-    "baseline": ("string", "variant of the baseline, such as pytorch-compile; missing for OneFlow"),
+    "baseline": ("string", "variant of the baseline, such as pytorch-compiled; missing for OneFlow"),
     "baseline_of": ("string", "unit of OneFlow that a baseline is measured against"),
     "tuned_of": ("string", "unit of the published program that this one, of the tuned program, runs in turn with"),
     "reference": ("string", "unit whose losses this one must print"),
@@ -260,6 +261,7 @@ def _unit_row(unit: Unit) -> dict:
         **config,
         "unit": unit.name,
         "model": unit.model,
+        "report": unit.report or None,
         "case": " ".join(unit.stands_for) or None,
         "derived_from": " ".join(unit.derived_from) or None,
         "framework": unit.framework,
@@ -278,10 +280,9 @@ def _unit_row(unit: Unit) -> dict:
 
 
 def _attempt_row(attempt: dict) -> dict:
-    failure, number = attempt.get("failure"), attempt.get("folder", "").rpartition(".attempt-")[2]
+    failure = attempt.get("failure")
     return {
         **attempt,
-        "attempt": int(number) if number.isdecimal() else None,
         "throughput_samples_per_s": attempt.get("throughput"),
         "failure": Failure.from_json(failure).text() if failure else None,
     }

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 
 from repro.utils.sequential import Looks
 from repro.utils.stats import geometric_interval, quantile, spread
@@ -66,7 +67,7 @@ def _pooled_lag_one(series: Sequence[Series]) -> float:
 def _lag_one(values: Series) -> float:
     mean = math.fsum(values) / len(values)
     off = [value - mean for value in values]
-    return math.fsum(a * b for a, b in zip(off, off[1:], strict=False)) / math.fsum(each * each for each in off)
+    return math.fsum(a * b for a, b in pairwise(off)) / math.fsum(each * each for each in off)
 
 
 def shared_variance(configurations: Iterable[Sequence[Series]]) -> Dependence | None:
@@ -109,7 +110,9 @@ def _pooled_share(configurations: Sequence[Sequence[Series]]) -> float:
     return common / (common + own)
 
 
-def _measured(value: Callable[[list[Sequence[Series]]], float], sets: list[Sequence[Series]]) -> Dependence | None:
+def _measured(
+    value: Callable[[Sequence[Sequence[Series]]], float], sets: Sequence[Sequence[Series]]
+) -> Dependence | None:
     """The value of sets of series, and what it is with the repeats of each set in random order."""
     if not sets:
         return None

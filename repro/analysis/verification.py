@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
-from repro.analysis import withdrawn
-from repro.analysis.evidence import examine
+from repro.analysis import code_lookup, copies
+from repro.analysis.evidence import Evidence, examine
 from repro.runs import digests, manifest, program_versions
-from repro.runs.files import KEPT, PREFLIGHT, RecordError
-from repro.runs.history import History, history, removed_lines
+from repro.runs.files import DAMAGED, KEPT, PREFLIGHT, RecordError
+from repro.runs.history import History, history, lost_lines
 from repro.runs.record import Run, cut_logs
 from repro.runs.signature import SIGNERS, signature
 from repro.utils.paths import ROOT
@@ -36,47 +37,76 @@ class Verified:
         return cls(tuple(sorted_out[True]), tuple(sorted_out[False]))
 
 
-def verify(run: Run, past: History | None = None, signers: Path = SIGNERS) -> Verified:
+def verify(run: Run, past: History | None = None, signers: Path = SIGNERS, root: Path = ROOT) -> Verified:
     """Examine a run in its folder or archive, or a kept preflight; `past` is this checkout's history unless given."""
     sentences: list[tuple[bool, str]] = []
     if not (run.files / PREFLIGHT).is_file():
-        sentences += [*_files(run), *_figures(run), *_cut(run), _commit(run, past or history())]
+        past, evidence = past or history(root), examine(run)
+        sentences += [*_files(run), *_figures(evidence), *_cut(run), _commit(run, past)]
+        sentences += _code(run, evidence.unproven, past, root)
     sentences += [*_digest(run), *_signatures(run, signers)]
     return Verified.of(sentences)
 
 
 def verify_list(listed: Path, signers: Path = SIGNERS, root: Path = ROOT) -> Verified:
-    """Check that the list of kept runs in the checkout `root` was only appended to, and its signature if it has one.
+    """Check the chain of the list of kept runs, that it has all lines of the history of `root`, and its signature if any.
 
-    Also checks `code.toml` next to it, which identifies the program code of runs that did not record it themselves.
+    Also checks `code.toml` next to it, which identifies the program code of runs that did not record it themselves, and
+    that no kept run is another one under a second name.
     """
-    removed = removed_lines(listed, root)
-    if removed is None:
-        first = (True, f"{listed}: whether a line was ever removed was NOT checked: {history(root).gap}")
-    elif removed:
-        first = (False, f"{listed}: lines were changed or removed since they were committed: {'; '.join(removed)}")
-    else:
-        first = (True, f"{listed}: no line was ever changed or removed")
     found = signature(listed, signers)
-    sentences = [first, *_versions(listed.parent, root), *([(found.good, found.text)] if found else [])]
+    sentences = [
+        *_chain(listed),
+        *_committed(listed, root),
+        *_names(listed.parent),
+        *_versions(listed.parent, root),
+        *([(found.good, found.text)] if found else []),
+    ]
     return Verified.of(sentences)
 
 
-def verify_withdrawn(host: Path, root: Path = ROOT) -> Verified:
-    """Check that all that a host's withdrawn runs measured was measured again, and how many these are.
+def _chain(listed: Path) -> Iterator[tuple[bool, str]]:
+    faults = digests.chain_faults(listed)
+    yield from ((False, fault) for fault in faults)
+    if not faults:
+        yield True, f"{listed}: {len(digests.lines(listed))} lines, each covered by a chain line below it"
 
-    Their archives are looked up in the history of the checkout `root`. The kept ones must be without faults.
-    """
-    lines = digests.withdrawn(host)
-    count = f"runs of {host.name} that were withdrawn: {len(lines)}"
-    if not lines:
-        return Verified((count,), ())
-    unmeasured = withdrawn.faults(host)
-    if gap := history(root).gap:
-        looked_up = f"whether their lines name all that their archives have was NOT checked: {gap}"
-        return Verified((f"{count}; {looked_up}",), tuple(unmeasured))
-    found = [*unmeasured, *withdrawn.contradictions(host, root)]
-    return Verified((count if found else f"{count}; all that they measured was measured again",), tuple(found))
+
+def _committed(listed: Path, root: Path) -> Iterator[tuple[bool, str]]:
+    """Chain lines are left out: of two branches that both kept runs, a merge keeps those of one."""
+    lost = lost_lines(listed, digests.lines(listed), root)
+    if lost is None:
+        yield True, f"{listed}: whether a line was ever removed was NOT checked: {history(root).gap}"
+        return
+    lost = [line for line in lost if not digests.CHAIN.fullmatch(line)]
+    if lost:
+        yield False, f"{listed}: lines were changed or removed since they were committed: {'; '.join(lost)}"
+    else:
+        yield True, f"{listed}: no line was ever changed or removed"
+
+
+def _names(reproduced: Path) -> Iterator[tuple[bool, str]]:
+    """A kept run that cannot be read is named where it is verified itself."""
+    try:
+        faults = copies.of_kept(reproduced)
+    except (RecordError, *DAMAGED) as error:
+        yield True, f"whether a run is kept under two names was NOT checked: {error}"
+        return
+    yield from ((False, fault) for fault in faults)
+    if not faults:
+        yield True, "no kept run is another one under a second name"
+
+
+def remarks(host: Path) -> list[str]:
+    """What the list of kept runs says of a host, by its folder, that a reader should know: removed runs, other signers."""
+    removed = [f"REMARK: {path} was removed: {reason}" for path, reason in digests.removed(host).items()]
+    keys = digests.signers(host)
+    changed = [
+        f"REMARK: from {run} on archives of {host.name} are signed by {key}, before by {before}: whether that is right only "
+        f"the owner of {before} knows"
+        for (before, _), (key, run) in pairwise(keys)
+    ]
+    return removed + changed
 
 
 def _versions(reproduced: Path, root: Path) -> Iterator[tuple[bool, str]]:
@@ -103,15 +133,17 @@ def _files(run: Run) -> Iterator[tuple[bool, str]]:
         yield True, f"{found.files} files are as recorded; SHA-256 of the record: {found.digest}"
 
 
-def _figures(run: Run) -> Iterator[tuple[bool, str]]:
-    evidence = examine(run)
+def _figures(evidence: Evidence) -> Iterator[tuple[bool, str]]:
     yield from ((False, line) for line in evidence.lines())
     if evidence.holds:
         yield (
             True,
             f"throughput, latency, memory and losses of {evidence.attempts} attempts were computed again from their "
-            "logs and metrics: all as recorded",
+            "logs and metrics: all as recorded; their times, programs, settings and order are not contradicted",
         )
+    for fact, count in evidence.unproven.items():
+        yield True, f"NOT recorded by {count} of {evidence.attempts} attempts, so that nothing proves it: {fact}"
+    yield from ((True, f"REMARK: {remark}") for remark in evidence.remarks)
 
 
 def _cut(run: Run) -> Iterator[tuple[bool, str]]:
@@ -142,6 +174,18 @@ def _commit(run: Run, past: History) -> tuple[bool, str]:
     return False, f"{name} is in no branch or tag here: nobody can look up the code of this run"
 
 
+def _code(run: Run, unproven: Iterable[str], past: History, root: Path) -> Iterator[tuple[bool, str]]:
+    """Whether the code that attempts recorded is that of their commit, or of any in the history if that one is lost.
+
+    And whether it would have recorded the facts that are `unproven`.
+    """
+    if past.gap:
+        yield True, f"whether the recorded code is that of the commit was NOT checked: {past.gap}"
+        return
+    yield from code_lookup.sentences(run, past, root)
+    yield from ((False, line) for line in code_lookup.withheld(run, unproven, past, root))
+
+
 def _digest(run: Run) -> Iterator[tuple[bool, str]]:
     """A kept run is the archive that was kept; one that lies elsewhere is compared with this checkout's list."""
     if not run.archived:
@@ -164,6 +208,27 @@ def _digest(run: Run) -> Iterator[tuple[bool, str]]:
 
 
 def _signatures(run: Run, signers: Path) -> Iterator[tuple[bool, str]]:
-    for file in (run.files / manifest.MANIFEST, *([run.path] if run.archived else [])):
-        if found := signature(file, signers):
+    if found := signature(run.files / manifest.MANIFEST, signers):
+        yield found.good, found.text
+    if run.archived:
+        yield from signed_as_listed(run.path, signers)
+
+
+def signed_as_listed(archive: Path, signers: Path = SIGNERS) -> Iterator[tuple[bool, str]]:
+    """What can be said of an archive's signature, after whether it is the one that the list of kept runs asks for."""
+    found, listed = signature(archive, signers), digests.list_of(archive)
+    pinned = digests.signer(archive.parent.parent.name, listed, archive) if listed else None
+    if pinned not in (None, digests.UNSIGNED):
+        if found is None:
+            yield (
+                False,
+                f"{archive.name} is not signed, but {listed} says that {pinned} signed it: the signature was removed",
+            )
+        elif found.good and found.key != pinned:
+            yield False, f"{archive.name} is signed by {found.key}, but {listed} says that {pinned} signed it"
+        else:
             yield found.good, found.text
+    elif found:
+        yield found.good, found.text
+    elif listed:
+        yield True, f"{archive.name} is not signed: whoever can write to the repository could have kept it"

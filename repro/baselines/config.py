@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from repro.models.spec import ModelSpec
-from repro.models.variants import refusal
+from repro.models.variants import MEGATRON, VARIANTS, refusal
 from repro.trainers import config as trainers
 from repro.trainers.config import Config
 from repro.trainers.validators import ConfigError, flag, require_table
@@ -14,12 +14,13 @@ from repro.trainers.validators import ConfigError, flag, require_table
 
 @dataclass(frozen=True)
 class Variant:
-    """How PyTorch runs the model; `repro.models.variants.make_baseline_config` says what each means."""
+    """How a baseline runs the model; `repro.models.variants.make_baseline_config` says what each means."""
 
     tf32: bool = False
     channels_last: bool = False
     compile: bool = False
     unfused: bool = False
+    megatron: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,11 @@ def parse(values: dict) -> BaselineConfig:
         raise ConfigError(f"configuration: {values!r} is not a table")
     common = {key: value for key, value in values.items() if key != "baseline"}
     config = trainers.parse(common)
-    reason = refusal(common)
+    variant = parse_baseline(values.get("baseline", {}), config.spec)
+    reason = refusal(common, MEGATRON[0] if variant.megatron else VARIANTS[0])
     if reason:
         raise ConfigError(reason)
-    return BaselineConfig(**vars(config), baseline=parse_baseline(values.get("baseline", {}), config.spec))
+    return BaselineConfig(**vars(config), baseline=variant)
 
 
 def parse_baseline(values: Any, spec: ModelSpec) -> Variant:

@@ -17,13 +17,23 @@ GPT_2 = "gpt-2"
 GPT_2_POSITIONS_STD = 0.01
 
 
+def residual_std(config: BaselineConfig) -> float:
+    """Standard deviation of the initial weights of projections that feed a residual connection."""
+    return INITIAL_STD if config.choices.form == GPT_2 else INITIAL_STD / (2.0 * config.shape.layers) ** 0.5
+
+
+def positions_std(config: BaselineConfig) -> float:
+    """Standard deviation of initial position vectors."""
+    return GPT_2_POSITIONS_STD if config.choices.form == GPT_2 else INITIAL_STD
+
+
 class Layer(nn.Module):
     """Attention and perceptron, each on the normalised input and added to it."""
 
     def __init__(self, config: BaselineConfig, make: Parameters, index: int) -> None:
         super().__init__()
         shape, name = config.shape, f"layer{index}"
-        std = INITIAL_STD if config.choices.form == GPT_2 else INITIAL_STD / (2.0 * shape.layers) ** 0.5
+        std = residual_std(config)
         attention = CausalAttention if config.baseline.unfused else Attention
         self.norm1 = norm(config, EPSILON)
         self.attention = attention(
@@ -52,8 +62,8 @@ class GPT(nn.Module):
         super().__init__()
         shape, self.gpt_2 = config.shape, config.choices.form == GPT_2
         self.tokens = make.table("tokens.weight", (config.padded_vocab_size, shape.hidden_size), INITIAL_STD)
-        std = GPT_2_POSITIONS_STD if self.gpt_2 else INITIAL_STD
-        self.positions = make.table("positions.weight", (shape.seq_length, shape.hidden_size), std)
+        positions = (shape.seq_length, shape.hidden_size)
+        self.positions = make.table("positions.weight", positions, positions_std(config))
         self.dropout = nn.Dropout(config.dropout)
         self.layers = Layers([Layer(config, make, index) for index in range(shape.layers)], config)
         self.norm = norm(config, EPSILON)

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from repro.baselines.config import BaselineConfig
+from repro.baselines.torch_versions import HAS_FUSED_ADAMW
 from repro.trainers.graph.schedule import decays
 
 LATE = 2.0**40
@@ -64,7 +65,8 @@ def build_adamw(groups: list[dict], config: BaselineConfig) -> torch.optim.AdamW
     """AdamW by its fused kernel, which also checks for overflow on the device, where others wait for the host.
 
     The kernel takes all parameters of a group together, so unfused a parameter is a group of its own: as in the
-    published programs, one kernel updates each. Without `foreach`, PyTorch's other way, it would be eight.
+    published programs, one kernel updates each. Without `foreach`, PyTorch's other way, it would be eight. The PyTorch
+    of 2022 has no fused kernel: it gets the fewest of those eight, which update all parameters together.
 
     Without bias correction the update of a weight w with gradient g is that of AdamW after infinitely many steps,
 
@@ -74,16 +76,16 @@ def build_adamw(groups: list[dict], config: BaselineConfig) -> torch.optim.AdamW
 
     so its steps are counted from LATE on, from where m and v are divided by exactly 1.
     """
-    settings = config.optimizer
+    settings, way = config.optimizer, {"fused": True} if HAS_FUSED_ADAMW else {"foreach": True}
     tables = [{"params": group["params"], "weight_decay": group["decay"]} for group in groups]
-    if config.baseline.unfused:
+    if config.baseline.unfused and HAS_FUSED_ADAMW:
         tables = [{**table, "params": [parameter]} for table in tables for parameter in table["params"]]
-    optimizer = torch.optim.AdamW(tables, lr=settings.lr, betas=settings.betas, eps=settings.eps, fused=True)
+    optimizer = torch.optim.AdamW(tables, lr=settings.lr, betas=settings.betas, eps=settings.eps, **way)
     if not config.choices.bias_correction:
         for table in tables:
             for parameter in table["params"]:
                 optimizer.state[parameter] = {
-                    "step": torch.tensor(LATE, device=parameter.device),
+                    "step": torch.tensor(LATE, device=parameter.device if HAS_FUSED_ADAMW else "cpu"),
                     "exp_avg": torch.zeros_like(parameter),
                     "exp_avg_sq": torch.zeros_like(parameter),
                 }

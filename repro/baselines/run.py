@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -12,6 +13,12 @@ from repro.trainers.process import run  # noqa: E402
 
 
 def train(config: BaselineConfig) -> None:
+    """Train; with tensor parallelism Megatron-LM demands that kernels start in the order in which they were launched.
+
+    Source: NVIDIA/Megatron-LM, megatron/training/arguments.py, on CUDA_DEVICE_MAX_CONNECTIONS.
+    """
+    if config.baseline.megatron and config.layout.tensor > 1:
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
     from repro.baselines.train import train
 
     train(config)

@@ -11,22 +11,24 @@ from torch.nn.parallel import DistributedDataParallel
 
 from repro.baselines.config import BaselineConfig
 from repro.baselines.optimizers import build_optimizer
+from repro.baselines.torch_versions import clip, grad_scaler
 from repro.trainers.graph.schedule import learning_rate
 
 
 class Step:
     """Trains `model` for an iteration when called; gives its outputs by name, micro-steps one after another."""
 
-    def __init__(self, config: BaselineConfig, model: nn.Module, device: torch.device, world_size: int) -> None:
-        self.config = config
+    def __init__(
+        self, config: BaselineConfig, model: nn.Module, device: torch.device, world_size: int, rank: int
+    ) -> None:
+        self.config, self.data_rank = config, rank
         self.parameters = list(model.parameters())
+        self.parameter_count = sum(parameter.numel() for parameter in self.parameters)
         self.optimizer = build_optimizer(model, config)
         self.model = wrap(model, config, device, world_size)
         self.device_type = device.type
         self.amp = config.precision == "amp"
-        self.scaler = torch.amp.GradScaler(
-            device.type, config.loss_scale, growth_interval=config.choices.loss_scale_window, enabled=self.amp
-        )
+        self.scaler = grad_scaler(device.type, config.loss_scale, config.choices.loss_scale_window, self.amp)
 
     def __call__(self, iteration: int, micro_batches: list) -> dict:
         self.set_rate(iteration)
@@ -42,6 +44,11 @@ class Step:
         self.optimizer.zero_grad(set_to_none=True)
         return joined(outputs)
 
+    @property
+    def half_precision(self) -> bool:
+        """Whether the loss is scaled for gradients in half precision."""
+        return self.scaler.is_enabled()
+
     def set_rate(self, iteration: int) -> None:
         config = self.config
         rate = learning_rate(iteration, config.optimizer.lr, config.schedule, config.choices.warmup_to_base)
@@ -51,11 +58,11 @@ class Step:
     def clip(self) -> None:
         """Clip the gradients by the norm of them all; unfused as the program does, gradient by gradient or together."""
         together = self.config.choices.norm_in_one_kernel or not self.config.baseline.unfused
-        nn.utils.clip_grad_norm_(self.parameters, self.config.optimizer.clip_norm, foreach=None if together else False)
+        clip(self.parameters, self.config.optimizer.clip_norm, together)
 
     def micro_step(self, batch: tuple) -> dict:
         """Add the gradients of a micro-batch; those of all micro-steps make their mean."""
-        with torch.autocast(self.device_type, torch.float16, enabled=self.amp):
+        with torch.autocast(self.device_type, torch.float16) if self.amp else nullcontext():
             outputs = self.model(*batch)
         self.scaler.scale(outputs["loss"] / self.config.accumulation_steps).backward()
         return {name: value.detach() for name, value in outputs.items()}

@@ -5,20 +5,25 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import distributed, nn
+from torch import distributed
 
 from repro.baselines.config import BaselineConfig
 from repro.baselines.data import Feeder
 from repro.baselines.parameters import Parameters
 from repro.baselines.step import Step
+from repro.baselines.torch_versions import join
 from repro.baselines.versions import versions
 from repro.models.registry import module_of
 from repro.trainers.libraries import libraries
 from repro.trainers.metrics import MEBIBYTE, Memory, Metrics, ProcessMemory
 from repro.trainers.monitor import Monitor, Transfer
+
+if TYPE_CHECKING:
+    from repro.baselines.megatron.step import MegatronStep
 
 
 @dataclass(frozen=True)
@@ -36,20 +41,34 @@ def train(config: BaselineConfig) -> None:
     place = take_place(config)
     set_up_torch(config, place)
     metrics = Metrics(config.output, place.rank)
-    model = module_of("repro.baselines", config.model).MODEL(config, Parameters(config.seed)).to(place.device)
-    if config.baseline.channels_last:
-        model = model.to(memory_format=torch.channels_last)
-    feeder = Feeder(config, place.rank, place.device)
-    step = Step(config, model, place.device, place.world_size)
+    step = (megatron_step if config.baseline.megatron else data_parallel_step)(config, place)
+    feeder = Feeder(config, step.data_rank, place.device)
     memory = DeviceMemory() if config.device == "cuda" else ProcessMemory()
-    write_start(metrics, config, place, model, memory)
-    monitor = Monitor(config, place.nodes, place.rank == 0, metrics, memory, TorchTransfer(place))
+    write_start(metrics, config, place, step, memory)
+    transfer = TorchTransfer(place, config.layout.data)
+    monitor = Monitor(config, place.nodes, place.rank == 0, metrics, memory, transfer)
     for iteration in range(1, config.iterations + 1):
         monitor.after(iteration, step(iteration, feeder.batch(iteration - 1)))
-    if place.world_size > 1:
+    if distributed.is_initialized():
         distributed.destroy_process_group()
     metrics.write("end", iterations=config.iterations, **allocated(config.device))
     metrics.close()
+
+
+def data_parallel_step(config: BaselineConfig, place: Place) -> Step:
+    model = module_of("repro.baselines", config.model).MODEL(config, Parameters(config.seed)).to(place.device)
+    if config.baseline.channels_last:
+        model = model.to(memory_format=torch.channels_last)
+    return Step(config, model, place.device, place.world_size, place.rank)
+
+
+def megatron_step(config: BaselineConfig, place: Place) -> MegatronStep:
+    """Megatron-Core expects a process group also where a process is alone."""
+    from repro.baselines.megatron.step import MegatronStep
+
+    if not distributed.is_initialized():
+        distributed.init_process_group(backend_of(place.device), store=distributed.HashStore(), rank=0, world_size=1)
+    return MegatronStep(config, place.device)
 
 
 def take_place(config: BaselineConfig) -> Place:
@@ -61,9 +80,12 @@ def take_place(config: BaselineConfig) -> Place:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
     if world_size > 1:
-        on_gpu = device.type == "cuda"
-        distributed.init_process_group("nccl" if on_gpu else "gloo", device_id=device if on_gpu else None)
+        join(backend_of(device), device, at_once=not config.baseline.megatron)
     return Place(int(os.environ.get("RANK", "0")), world_size, nodes, device)
+
+
+def backend_of(device: torch.device) -> str:
+    return "nccl" if device.type == "cuda" else "gloo"
 
 
 def set_up_torch(config: BaselineConfig, place: Place) -> None:
@@ -74,7 +96,9 @@ def set_up_torch(config: BaselineConfig, place: Place) -> None:
     torch.backends.cudnn.benchmark = True
 
 
-def write_start(metrics: Metrics, config: BaselineConfig, place: Place, model: nn.Module, memory: Memory) -> None:
+def write_start(
+    metrics: Metrics, config: BaselineConfig, place: Place, step: Step | MegatronStep, memory: Memory
+) -> None:
     values = {
         "rank": place.rank,
         "world_size": place.world_size,
@@ -83,9 +107,9 @@ def write_start(metrics: Metrics, config: BaselineConfig, place: Place, model: n
         "versions": versions(config.device),
         "libraries": libraries(),
         "device": config.device,
-        "settings": {**asdict(config.baseline), **read_back()},
+        "settings": {**asdict(config.baseline), "amp": step.half_precision, **read_back()},
         "memory_kind": memory.kind,
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "parameters": step.parameter_count,
     }
     if config.device == "cuda":
         values["gpu"] = torch.cuda.get_device_name()
@@ -119,13 +143,16 @@ class DeviceMemory(Memory):
 
 
 class TorchTransfer(Transfer):
-    """Takes a rank's tensors to the host, after reducing them over the ranks where all must see the same."""
+    """Takes a rank's tensors to the host, after reducing them over the ranks where all must see the same.
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    `shares` ranks have a loss of their own, those of their rows; the loss of the others is 0.
+    """
+
+    def __init__(self, place: Place, shares: int) -> None:
+        self.place, self.shares = place, shares
 
     def mean(self, value: torch.Tensor) -> float:
-        return self.reduced(value.float().mean()).item() / self.place.world_size
+        return self.reduced(value.float().mean()).item() / self.shares
 
     def rows(self, value: torch.Tensor) -> np.ndarray:
         return value.cpu().numpy()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import platform
+import sys
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,8 @@ def versions(device: str) -> dict:
         "numpy": np.__version__,
         "python": platform.python_version(),
     }
+    if "megatron.core" in sys.modules:
+        found["megatron_core"] = metadata.version("megatron-core")
     if device == "cuda":
         found["cuda"] = torch.version.cuda
         found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))

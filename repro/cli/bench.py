@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 )
 def bench(
     invocation: Invocation,
-    options: RunOptions,
-    libraries: LibraryOptions,
-    runtime: RuntimeOptions,
     model: str = "all",
     cases: str | None = None,
     program: Programs = DEFAULT_PROGRAMS,
@@ -36,6 +33,10 @@ def bench(
     baselines: tuple[str, ...] = (),
     data: tuple[str, ...] = (),
     dry_run: bool = False,
+    *,
+    options: RunOptions,
+    libraries: LibraryOptions,
+    runtime: RuntimeOptions,
 ) -> None:
     """Run published cases and report on them.
 

@@ -25,13 +25,14 @@ REPEATS = "runs of each configuration"
 @task(run=RUN, repeats=REPEATS)
 def curves(
     invocation: Invocation,
-    options: RunOptions,
-    libraries: LibraryOptions,
     model: str = "all",
     cases: str | None = None,
     program: Programs = DEFAULT_PROGRAMS,
     repeats: int = 1,
     jobs: int | None = None,
+    *,
+    options: RunOptions,
+    libraries: LibraryOptions,
 ) -> None:
     """Compare the loss curves of all layouts and precisions with one device's in fp32.
 
@@ -58,12 +59,13 @@ def curves(
 @task(run=RUN, repeats=REPEATS)
 def convergence(
     invocation: Invocation,
-    options: RunOptions,
-    libraries: LibraryOptions,
     model: str = "all",
     program: Programs = DEFAULT_PROGRAMS,
     repeats: int = 1,
     jobs: int | None = None,
+    *,
+    options: RunOptions,
+    libraries: LibraryOptions,
 ) -> None:
     """Train on real data to a loss that follows from its entropy: GPT on a text, ResNet50 on handwritten digits.
 
@@ -130,8 +132,6 @@ def _run_trainings(
 @task(run=RUN)
 def profile(
     invocation: Invocation,
-    options: RunOptions,
-    libraries: LibraryOptions,
     model: str = "all",
     cases: str | None = None,
     program: Programs = DEFAULT_PROGRAMS,
@@ -140,6 +140,9 @@ def profile(
     baseline_python: str | None = None,
     baselines: tuple[str, ...] = (),
     cupti: str | None = None,
+    *,
+    options: RunOptions,
+    libraries: LibraryOptions,
 ) -> None:
     """Show which kernels an iteration consists of, compared with PyTorch's, on the GPUs of this machine or a cluster.
 

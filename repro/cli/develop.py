@@ -124,10 +124,19 @@ def lock(invocation: Invocation) -> None:
     from repro.bootstrap import find_uv
 
     uv = find_uv()
-    options = ["--upgrade", "--no-header", "--universal", "--python-version", "3.9", "--generate-hashes"]
+    options = ["--upgrade", "--no-header", "--generate-hashes"]
+    anywhere, linux = (
+        ["--universal", "--python-version"],
+        ["--python-platform=x86_64-manylinux_2_28", "--python-version"],
+    )
     compiled = [
-        [uv, "pip", "compile", *options, f"docker/{name}.in", "-o", f"docker/{name}.lock"]
-        for name in ("trainer", "tools")
+        [uv, "pip", "compile", *options, *places, f"docker/{name}.in", "-o", f"docker/{name}.lock"]
+        for name, places in {
+            "trainer": [*anywhere, "3.9"],
+            "tools": [*anywhere, "3.9"],
+            "baseline": [*linux, "3.11"],
+            "baseline-cu102": [*linux, "3.9"],
+        }.items()
     ]
     for command in ([uv, "lock", "--upgrade"], *compiled):
         if subprocess.run(command, cwd=ROOT).returncode:

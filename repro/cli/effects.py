@@ -16,10 +16,11 @@ from repro.utils.signals import heed_signals
 @task(results="record what was timed elsewhere: the folder with its metrics and its trace")
 def effects(
     invocation: Invocation,
-    libraries: LibraryOptions,
     results: Path | None = None,
     runs: Path = RUNS,
     cupti: str | None = None,
+    *,
+    libraries: LibraryOptions,
 ) -> None:
     """Time kernels with the passes of those of 2020 against OneFlow's own on this GPU, and record both in repro/data/past.
 
@@ -36,7 +37,7 @@ def effects(
     from repro.published.cases import load_catalogue
     from repro.runs.record import write_text
 
-    cases = load_catalogue().cases
+    cases = load_catalogue().ported
     if results is not None and not results.is_dir():
         raise OptionError(f"RESULTS={results}: there is no such folder")
     folder = results or named_by_time(runs.absolute(), "effects-")

@@ -32,12 +32,13 @@ STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "not availab
 )
 def preflight(
     invocation: Invocation,
-    libraries: LibraryOptions,
     cluster: str | None = None,
     fix: bool = False,
     only: str | None = None,
     port: int | None = None,
     runs: Path = RUNS,
+    *,
+    libraries: LibraryOptions,
 ) -> None:
     """Report anything that would invalidate a run, what it means, and how to fix it.
 

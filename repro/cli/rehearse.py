@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 )
 def rehearse(
     invocation: Invocation,
-    options: RunOptions,
-    runtime: RuntimeOptions,
     model: str = "all",
     cases: str | None = None,
     program: Programs = DEFAULT_PROGRAMS,
@@ -31,6 +29,9 @@ def rehearse(
     iterations: int | None = None,
     jobs: int | None = None,
     dry_run: bool = False,
+    *,
+    options: RunOptions,
+    runtime: RuntimeOptions,
 ) -> None:
     """Run published cases on processors: full layouts, data path and length, tiny widths; what would fail on GPUs fails here.
 

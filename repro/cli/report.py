@@ -103,8 +103,8 @@ def _check_verify(values: Mapping[str, Any]) -> None:
 
 
 def _verify_kept(host: str) -> None:
+    from repro.analysis.verification import remarks, verify_list
     from repro.analysis.verification import verify as verified
-    from repro.analysis.verification import verify_list, verify_withdrawn
     from repro.runs import digests
     from repro.runs.files import ARCHIVE, RecordError, reading
     from repro.runs.record import Run
@@ -124,25 +124,34 @@ def _verify_kept(host: str) -> None:
         print(f"{archive.name}:", *found.holds, sep="\n  ")
         faults += [f"{archive.name}: {fault}" for fault in found.faults if fault not in faults]
     of_list = verify_list(folder.parent.parent / digests.NAME)
-    print(*of_list.holds, sep="\n")
+    print(*of_list.holds, *remarks(folder.parent), sep="\n")
     faults += of_list.faults
-    if not faults:
-        of_withdrawn = verify_withdrawn(folder.parent)
-        print(*of_withdrawn.holds, sep="\n")
-        faults += of_withdrawn.faults
     if faults:
         raise Exit("\n".join(faults), FAILED)
 
 
-@task(run=RUN, host="keep the run, or a preflight, below reports/reproduced/ as this host's instead")
-def archive(invocation: Invocation, run: str | None = None, runs: Path = RUNS, host: str | None = None) -> None:
+@task(
+    run=RUN,
+    host="keep the run, or a preflight, below reports/reproduced/ as this host's instead",
+    key="with HOST, the SSH key that signs this and all later archives of the host, or none (default: as the last one)",
+)
+def archive(
+    invocation: Invocation,
+    run: str | None = None,
+    runs: Path = RUNS,
+    host: str | None = None,
+    key: str | None = None,
+) -> None:
     """Pack a run into one archive for handing over, or keep it in reports/reproduced/ for a host's page.
+
+    A host's archives are signed by one SSH key, which the list of kept runs names; the first time, one in ~/.ssh is
+    offered.
 
     Exit status: 0 written; 1 the run differs from its record, its raw output yields other figures, it cannot be read
     back, or, with --host, its commit is not in the history; 2 wrong input.
     """
     if host:
-        _keep(run or "", runs, host)
+        _keep(run or "", runs, host, key)
         return
     from repro.analysis.evidence import require
     from repro.runs.archive import archive as packed_run
@@ -161,6 +170,8 @@ def _check_archive(values: Mapping[str, Any]) -> None:
     from repro.runs.digests import runs_of
 
     run, runs, host = values["run"], values["runs"], values["host"]
+    if values["key"] and not host:
+        raise OptionError("KEY=<file> is for HOST=<name>: a run that is handed over is signed by hand (docs/trust.md)")
     if host and not run:
         raise OptionError("RUN=<id> HOST=<name>: name the run to keep, and the host that it is of, such as h200")
     if host:
@@ -176,8 +187,10 @@ def _preflight(run: str, runs: Path) -> Path | None:
     return next((each for each in (runs / run, Path(run)) if (each / PREFLIGHT).is_file()), None)
 
 
-def _keep(run: str, runs: Path, host: str) -> None:
+def _keep(run: str, runs: Path, host: str, named: str | None) -> None:
+    from repro.cli.signing import at_terminal, chosen_key
     from repro.report.host.keep import NEXT, keep
+    from repro.runs import digests
     from repro.runs.digests import runs_of
     from repro.runs.files import ARCHIVE, RecordError, reading
     from repro.runs.history import history
@@ -186,6 +199,7 @@ def _keep(run: str, runs: Path, host: str) -> None:
     folder = _preflight(run, runs)
     source = folder or Run.find(run, runs).path
     target = runs_of(host) / (source.name.removesuffix(ARCHIVE) + ARCHIVE)
+    key, signer = chosen_key(host, digests.signer(host, target.parents[2] / digests.NAME), named)
     with exit_statuses(FAILED), reading(source):
         if not folder:
             commit = Run(source).description()["environment"]["git_commit"]
@@ -194,8 +208,9 @@ def _keep(run: str, runs: Path, host: str) -> None:
                     f"{source}: its commit, {commit or 'none'}, is in no branch or tag of this repository, so that "
                     "nobody could look up its code; commit and push it before the run, and keep that run"
                 )
-        kept = keep(source, target)
+        kept = keep(source, target, key, signer, at_terminal())
     print(f"{kept.path}: {kept.files} files, {kept.size / 1e6:.1f} MB")
+    print(f"signed by {key.fingerprint}" if key else "not signed")
     print(f"paths outside the checkout that it names: {', '.join(kept.named) or 'none'}")
     print(NEXT)
 

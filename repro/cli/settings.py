@@ -29,9 +29,10 @@ SHOWN = 200
 OPTIONS = {
     "arch": "architectures of the host's GPUs, such as 90 or 80,90 (default: those of the GPUs here)",
     "base": "base image in place of the pinned one: any Debian 11",
-    "baseline_python": "an interpreter that has PyTorch; the same models run in it, interleaved with OneFlow",
+    "baseline_python": "an interpreter with PyTorch for the baselines, which run interleaved with OneFlow, or cu102 for the "
+    "pinned PyTorch 1.12.1 of CUDA 10.2 (default with baselines: the pinned one of docker/baseline.lock)",
     "attempt_timeout": "seconds after which an attempt is ended, whatever it prints (default: 3600)",
-    "baselines": f"PyTorch variants to run: {', '.join(VARIANTS)} (default: {', '.join(DEFAULT)})",
+    "baselines": f"baselines to run: {', '.join(VARIANTS)} (default: {', '.join(DEFAULT)})",
     "batch": "global batch size (default: 4 per GPU)",
     "bundle": "folder of the offline bundle",
     "ca": "file with CA certificates that the build trusts",
@@ -76,6 +77,16 @@ OPTIONS = {
     "tolerance": "per cent, at most 5, in place of every tolerance that the verdicts derive; named in every outcome",
 }
 """Texts of the options for `--help`, unless a task defines its own."""
+
+
+REMEDIES = {
+    errno.EFBIG: "this account may write no file that large; raise the limit fsize (ulimit -f)",
+    errno.EMFILE: "this account may open no more files; raise the limit nofile (ulimit -n)",
+    errno.ENFILE: "this machine may open no more files; end what has them open (fs.file-nr says how many are)",
+    errno.EIO: "the disk, or the server of a network file system, fails; the kernel's log says more (dmesg)",
+    errno.ESTALE: "the server of a network file system has lost this file; start again",
+}
+"""What to do about errors of files that are no fault of the project, by their numbers."""
 
 
 class Exit(ReproError):
@@ -288,7 +299,14 @@ def exit_statuses(status: int | None = None) -> Iterator[None]:
         raise
     except ReproError as error:
         raise Exit(str(error), status or error.status) from error
+    except MemoryError as error:
+        raise Exit(
+            "there is no more memory: end what else uses it, or raise the limit as (ulimit -v)", FAILED
+        ) from error
     except OSError as error:
+        if error.errno in REMEDIES:
+            what = f"{error.filename}: " if error.filename else ""
+            raise Exit(f"{what}{error.strerror}: {REMEDIES[error.errno]}", FAILED) from error
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             if not error.filename or isinstance(error, BrokenPipeError):
                 raise

@@ -22,6 +22,8 @@ from repro.images.stack import IMAGE_STACKS
 
 VARIABLES = Path("group_vars") / "all.yml"
 LAUNCHERS = ("ssh", "slurm")
+ISOLATED = ("-I", "-B")
+"""How Python is started on a node: it heeds no variable that a site's modules set for others, and writes no bytecode."""
 ALLOCATIONS = ("attempt", "run")
 SLURM_SECONDS = {"poll_seconds": (1, 3600), "lease_seconds": (30, 604_800)}
 SECRETS = ("ansible_password", "ansible_ssh_pass", "ansible_become_password", "ansible_become_pass")
@@ -143,6 +145,11 @@ class Cluster:
     def runtime(self) -> Runtime:
         """What runs the ranks on a node."""
         return RUNTIMES[self.runtime_name]
+
+    @property
+    def interpreter(self) -> list[str]:
+        """What a command in a node's Python begins with."""
+        return [self.python, *ISOLATED]
 
     @property
     def setting(self) -> str:

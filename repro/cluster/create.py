@@ -111,7 +111,7 @@ def unwritten(
 def detect(cluster: Cluster) -> Found:
     """GPUs, network and images of the first node, by one exchange over SSH; ClusterError if it cannot be probed."""
     nodes = cluster.nodes
-    argv = [cluster.python, "-", "*", "*", "libc6"]
+    argv = [*cluster.interpreter, "-", "*", "*", "libc6"]
     try:
         with Remote(cluster, nodes[0]) as remote:
             facts = json.loads(remote.run(argv, stdin=SCRIPT.read_text(encoding="utf-8"), timeout=90).stdout)

@@ -70,7 +70,7 @@ def gather(cluster: Cluster, over: Over | None = None) -> dict[str, Fingerprint]
     `over` is for connections that are open already; without it each node is connected to, and disconnected.
     """
     script = SCRIPT.read_text(encoding="utf-8")
-    argv = [cluster.python, "-", *probe_arguments(cluster)]
+    argv = [*cluster.interpreter, "-", *probe_arguments(cluster)]
 
     def probe(remote: Remote) -> Fingerprint:
         sent = time.time()

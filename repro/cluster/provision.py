@@ -123,7 +123,7 @@ def provision(
     given = dict(extra or {})
     if bundle:
         given |= _from_bundle(bundle)
-    if cluster.stack == "cu102-modern" and not check:
+    if cluster.stack == "cu102-modern":
         if cluster.compiled_for:
             given["provision_overlay"] = _overlay(cluster.compiled_for)
         given["provision_libraries"] = {name.lower(): str(_library(name, bundle)) for name in ("cuBLAS", "cuDNN")}
@@ -209,6 +209,8 @@ def _now(summary: Path) -> str:
         task, nodes = json.loads(Path(f"{summary}.now").read_text())
     except (OSError, ValueError):  # nothing yet, or half of it
         return "Ansible starts"
+    role = task.partition(" : ")[0]
+    task = f"role {ROLES.index(role) + 1} of {len(ROLES)}, {task}" if role in ROLES else task
     shown = ", ".join(nodes[:SHOWN]) + (f" and {len(nodes) - SHOWN} more" if len(nodes) > SHOWN else "")
     return f"{task}: {shown}" if nodes else task
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import shlex
 import socket
 import threading
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 T = TypeVar("T")
 KEEPALIVE_S, DEAD_PEER_MS = 3, 8000
-LINES_OF_ERROR = 6
+LINES_OF_ERROR, LONGEST_WORD = 6, 80
 CHUNK = 1 << 16
 AT_ONCE = 48
 """On how many nodes something is done at a time."""
@@ -35,6 +36,9 @@ NOT_FOUND = 127
 """The exit status of a command that is not installed, as a shell gives it."""
 IDLE_S = 1.0
 """How long a connection's thread waits for the node before it looks after its own affairs; paramiko's is 0.1 s."""
+
+
+logging.getLogger("paramiko").addHandler(logging.NullHandler())  # or what it logs of a lost connection is printed
 
 
 class RemoteError(ReproError):
@@ -313,7 +317,10 @@ def _refusal(error: Exception) -> str:
             f"its sshd refuses a further session over one connection ({error}); set MaxSessions to 10, its default, or more "
             "in /etc/ssh/sshd_config there"
         )
-    return str(error)
+    return (
+        f"its sshd ended the session before the command began ({error}): the limits nproc or nofile of the account may "
+        "leave no room for it; raise them in /etc/security/limits.d there, or see `journalctl -u ssh`"
+    )
 
 
 class _Lines:
@@ -346,6 +353,6 @@ def checked(name: str, argv: Sequence[str], result: Result, check: bool = True) 
 
 
 def shown(argv: Sequence[str]) -> str:
-    """A command for a message, cut if it is long."""
-    text = shlex.join(argv)
+    """A command for a message on one line, without the text of programs in its words, and cut if it is long."""
+    text = " ".join("…" if len(word) > LONGEST_WORD or "\n" in word else shlex.quote(word) for word in argv)
     return text if len(text) <= 120 else f"{text[:117]}…"

@@ -22,7 +22,8 @@ from repro.images.attention_operator import MISSING, CompileError, attention_ope
 from repro.images.fatbins import leave_out
 from repro.images.kernel_overlay import FOLDER as LIBRARIES
 from repro.images.kernel_overlay import Overlay
-from repro.images.kit_pieces import Entry, KitError
+from repro.images.kit_pieces import Entry
+from repro.images.offline_folder import OfflineError
 from repro.images.stack import COMPAT, KIT, StackError, build_forward, needs_newer_libraries
 from repro.targets import groups_of
 from repro.utils.paths import ROOT
@@ -91,7 +92,7 @@ def checkout(scratch: Path, contents: Contents, root: Path = ROOT) -> Iterator[E
     command = ["git", "clone", "--quiet", "--depth=1", f"file://{root}", str(clone)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        raise KitError(f"git cannot pack the code: {done.stderr.strip()}")
+        raise OfflineError(f"git cannot pack the code: {done.stderr.strip()}")
     git = ["git", "-C", str(clone)]
     subprocess.run([*git, "remote", "remove", "origin"], check=True)
     subprocess.run([*git, "checkout", "--quiet", "-B", BRANCH], check=True)
@@ -119,7 +120,7 @@ def _python(environment: Path, version: str) -> Iterator[Entry]:
     top = f"{PYTHONS}/{version}"
     binary, library = base / "bin" / f"python{version}", base / "lib" / f"python{version}"
     if not binary.exists() or not (library / "os.py").exists():
-        raise KitError(f"{base} has no bin/python{version} with its lib/python{version}; it cannot be taken along")
+        raise OfflineError(f"{base} has no bin/python{version} with its lib/python{version}; it cannot be taken along")
     own = [path for path in sorted((base / "lib").glob(f"libpython{version}.so*")) if not path.is_symlink()]
     modules = [*_files(library, f"{top}/lib/python{version}")]
     modules = [each for each in modules if not LEFT_OUT_OF_PYTHON.search("/" + each.name)]
@@ -221,10 +222,10 @@ def _distributions(site: Path, names: set[str] | None) -> Iterator[metadata.Dist
 
 
 def _as_stated(site: Path, distribution: metadata.Distribution, file: metadata.PackagePath) -> Path:
-    """Where a file of a package is; KitError if it has not the SHA-256 that the wheel states, if that states one."""
+    """Where a file of a package is; OfflineError if it has not the SHA-256 that the wheel states, if that states one."""
     path = site / file
     if file.hash and file.hash.value != _record_hash(path):
-        raise KitError(f"{path} is not as {distribution.name}'s wheel states; `make clean`, then `make setup`")
+        raise OfflineError(f"{path} is not as {distribution.name}'s wheel states; `make clean`, then `make setup`")
     return path
 
 

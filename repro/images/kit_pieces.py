@@ -8,27 +8,22 @@ import io
 import shutil
 import subprocess
 import tarfile
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from repro.images.offline_folder import OfflineError
 from repro.images.pins import load_pins
-from repro.utils.errors import FAILED, ReproError
-from repro.utils.progress import said_meanwhile
+from repro.utils.progress import said_meanwhile, time_left
 
 MB = 1e6
 MOST_PIECES = 1000
 """As many as the names of pieces sort in their order: setup.sh joins them by a pattern."""
 XZ = ("xz", "--threads=4", "--stdout")
 """With a fixed number of threads, for it decides how the stream is cut into blocks."""
-
-
-class KitError(ReproError):
-    """A kit cannot be made; the message says why and what to do."""
-
-    status = FAILED
 
 
 @dataclass(frozen=True)
@@ -69,7 +64,9 @@ class Pieces(io.RawIOBase):
     def _next(self) -> None:
         self._end()
         if len(self.files) == MOST_PIECES:
-            raise KitError(f"{self.name} would have more than {MOST_PIECES} pieces; PART_MIB=<more> makes them larger")
+            raise OfflineError(
+                f"{self.name} would have more than {MOST_PIECES} pieces; PART_MIB=<more> makes them larger"
+            )
         self.files.append(self.folder / f"{self.name}.{len(self.files):03}")
         self.file, self.left = open(self.files[-1], "wb"), self.size  # noqa: SIM115
 
@@ -82,20 +79,47 @@ class Pieces(io.RawIOBase):
         super().close()
 
 
-def pack(folder: Path, name: str, entries: Iterable[Entry], size: int, level: int) -> int:
-    """Write an archive into a folder in pieces of `size` bytes, and return all their bytes: the same for the same entries."""
+def pack(folder: Path, name: str, entries: Iterable[Entry], size: int, level: int, expected_mb: float = 0) -> int:
+    """Write an archive into a folder in pieces of `size` bytes, and return all their bytes: the same for the same entries.
+
+    `expected_mb` is about how many MB the entries have; how far it is, and how much time is left, is said by it.
+    """
     with (
         Pieces(folder, name, size) as pieces,
         _compressed(pieces, name, level) as out,
-        tarfile.open(fileobj=out, mode="w|", format=tarfile.GNU_FORMAT) as archive,
+        _Counted(out) as counted,
+        tarfile.open(fileobj=counted, mode="w|", format=tarfile.GNU_FORMAT) as archive,
     ):
-        now = [f"{name}: nothing yet"]
-        with said_meanwhile(lambda: now[-1]):
-            for number, entry in enumerate(entries, 1):
-                now[:] = [f"{name}: file {number}, {entry.name}; {pieces.total / MB:.0f} MB are written"]
+        started, now = time.monotonic(), ["its first file"]
+
+        def far() -> str:
+            done, of = counted.bytes / MB, f" of about {expected_mb:.0f}" if expected_mb else ""
+            left = time_left(time.monotonic() - started, done / expected_mb if expected_mb else 0)
+            return f"{name}: {done:.0f}{of} MB packed, {pieces.total / MB:.0f} MB written{left}; now {now[-1]}"
+
+        with said_meanwhile(far):
+            for entry in entries:
+                now[:] = [entry.name]
                 _add(archive, entry)
-            now[:] = [f"{name}: its end is compressed"]
+            now[:] = ["the rest is compressed"]
     return pieces.total
+
+
+class _Counted:
+    """A stream that counts the bytes written to it."""
+
+    def __init__(self, out: Any) -> None:
+        self._out, self.bytes = out, 0
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        """Nothing: who made the stream closes it."""
+
+    def write(self, data: bytes) -> int:
+        self.bytes += len(data)
+        return self._out.write(data)
 
 
 def _add(archive: tarfile.TarFile, entry: Entry) -> None:
@@ -122,7 +146,7 @@ def _compressed(pieces: Pieces, name: str, level: int) -> Iterator[Any]:
             yield out
         return
     if shutil.which(XZ[0]) is None:
-        raise KitError("xz is needed to make a kit: `apt-get install xz-utils`")
+        raise OfflineError("xz is needed to make a kit: `apt-get install xz-utils`")
     process = subprocess.Popen([*XZ, f"-{level}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     source, target = process.stdin, process.stdout
     assert source and target
@@ -150,4 +174,4 @@ def _compressed(pieces: Pieces, name: str, level: int) -> Iterator[Any]:
             process.wait()
         copied.result()
     if process.returncode:
-        raise KitError(f"xz ended with status {process.returncode}")
+        raise OfflineError(f"xz ended with status {process.returncode}")

@@ -18,14 +18,12 @@ from repro.images import kit_contents
 from repro.images.build import LAYOUT
 from repro.images.kernel_overlay import overlay_for
 from repro.images.kit_contents import LEFT_OUT, Contents
-from repro.images.kit_pieces import KitError, Pieces, pack
+from repro.images.kit_pieces import MB, Pieces, pack
 from repro.images.oci_layout import is_complete, packed
+from repro.images.offline_folder import SUMS, TEMPLATES, OfflineError, new_folder, write_readmes
 from repro.targets import groups_of
-from repro.utils.i18n import LANGUAGES
 from repro.utils.paths import ROOT, sha256
 
-TEMPLATES = Path(__file__).with_name("templates")
-SUMS = "SHA256SUMS"
 NOTE = "kit.json"
 OPTIONAL = ("libraries", "tests", "images")
 MIB = 2**20
@@ -67,49 +65,56 @@ def make_kit(
 
     Raises
     ------
-    KitError
+    OfflineError
         An environment is incomplete, an installed file is not as its wheel states, or the checkout has no commit.
     """
-    if folder.exists():
-        raise KitError(f"{folder} exists already; remove it or name another folder with KIT=")
     if changed := _changed():
-        raise KitError(f"a kit holds the last commit, and these files differ from it: {', '.join(changed)}")
+        raise OfflineError(f"a kit holds the last commit, and these files differ from it: {', '.join(changed)}")
     if images and not is_complete(LAYOUT):
-        raise KitError("there are no images to take along; `make image` first")
-    partial = folder.absolute().with_name(folder.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+        raise OfflineError("there are no images to take along; `make image` first")
     chosen = tuple(sorted(set(architectures)))
     contents = Contents(chosen, overlay_for(chosen[0]) if len(chosen) == 1 else None)
-    made, size = Made(partial, contents), part_mib * MIB
+    made, size = Made(folder, contents), part_mib * MIB
     pythons = {
         bootstrap.CONTROLLER: _version(bootstrap.CONTROLLER, groups_of("test") if tests else ()),
         bootstrap.TRAINER: _version(bootstrap.TRAINER),
     }
-    with tempfile.TemporaryDirectory(dir=_scratch()) as scratch:
-        temporary = Path(scratch)
-        made.parts["base"] = pack(partial, "base.tar.gz", kit_contents.base(temporary, pythons, contents), size, 6)
-        installed = kit_contents.environments(temporary, pythons, contents)
-        made.parts["environments"] = pack(partial, "environments.tar.xz", installed, size, level)
-        if libraries:
-            newer = kit_contents.libraries(temporary, libraries, contents)
-            made.parts["libraries"] = pack(partial, "libraries.tar.xz", newer, size, level)
-        if tests:
-            more = kit_contents.tests(temporary, pythons)
-            made.parts["tests"] = pack(partial, "tests.tar.xz", more, size, level)
-    if images:
-        with Pieces(partial, "images.tar", size) as pieces:
-            for data in packed(LAYOUT):
-                pieces.write(data)
-        made.parts["images"] = pieces.total
-    _describe(made, pythons)
-    made.folder = partial.rename(folder)
+    with new_folder(folder, "KIT") as partial:
+        with tempfile.TemporaryDirectory(dir=_scratch()) as scratch:
+            temporary = Path(scratch)
+            made.parts["base"] = pack(partial, "base.tar.gz", kit_contents.base(temporary, pythons, contents), size, 6)
+            installed = kit_contents.environments(temporary, pythons, contents)
+            made.parts["environments"] = pack(partial, "environments.tar.xz", installed, size, level, _expected_mb())
+            if libraries:
+                newer = kit_contents.libraries(temporary, libraries, contents)
+                made.parts["libraries"] = pack(partial, "libraries.tar.xz", newer, size, level, _mb(libraries))
+            if tests:
+                more = kit_contents.tests(temporary, pythons)
+                of_tests = sum(bootstrap.NEEDED_MIB[group] for group in groups_of("test")) * MIB / MB
+                made.parts["tests"] = pack(partial, "tests.tar.xz", more, size, level, of_tests)
+        if images:
+            with Pieces(partial, "images.tar", size) as pieces:
+                for data in packed(LAYOUT):
+                    pieces.write(data)
+            made.parts["images"] = pieces.total
+        _describe(partial, made, pythons)
     return made
+
+
+def _expected_mb() -> float:
+    """About the size of both environments in MB."""
+    controller = bootstrap.needed(bootstrap.NEEDED_MIB, bootstrap.CONTROLLER, ())
+    return (controller + bootstrap.NEEDED_MIB[bootstrap.TRAINER]) * MIB / MB
+
+
+def _mb(folders: Sequence[Path]) -> float:
+    """The size of the libraries in some folders in MB."""
+    return sum(path.stat().st_size for each in folders for path in each.glob("lib*.so.*") if not path.is_symlink()) / MB
 
 
 def _changed() -> list[str]:
     """The files of the checkout that differ from its last commit, which is what a kit holds."""
-    command = ["git", "-C", str(ROOT), "diff", "--name-only", "HEAD"]
+    command = ["git", "--no-optional-locks", "-C", str(ROOT), "diff", "--name-only", "HEAD"]
     return subprocess.run(command, capture_output=True, text=True).stdout.split()
 
 
@@ -119,18 +124,18 @@ def _scratch() -> str:
 
 
 def _version(environment: Path, groups: Collection[str] = ()) -> str:
-    """The Python of an environment, such as "3.10"; KitError unless it is complete with these groups."""
+    """The Python of an environment, such as "3.10"; OfflineError unless it is complete with these groups."""
     if not bootstrap.is_ready(environment, groups):
-        raise KitError(f"{environment.name} is not complete; `make setup` completes it")
+        raise OfflineError(f"{environment.name} is not complete; `make setup` completes it")
     program = "import sys; print('%d.%d' % sys.version_info[:2])"
     return bootstrap.answer([environment / "bin" / "python", "-c", program]) or ""
 
 
-def _describe(made: Made, pythons: dict[Path, str]) -> None:
-    """The files beside the pieces: setup.sh, READMEs, kit.json, and the checksums of all."""
-    shutil.copy(TEMPLATES / "kit-setup.sh", made.folder / "setup.sh")
+def _describe(folder: Path, made: Made, pythons: dict[Path, str]) -> None:
+    """The files beside the pieces: setup.sh, locks, kit.json and READMEs."""
+    shutil.copy(TEMPLATES / "kit-setup.sh", folder / "setup.sh")
     for lock in ("uv.lock", "docker/trainer.lock", "docker/pins.toml"):
-        shutil.copy(ROOT / lock, made.folder / Path(lock).name)
+        shutil.copy(ROOT / lock, folder / Path(lock).name)
     content = {
         "commit": made.contents.commit,
         "architectures": list(made.contents.architectures),
@@ -142,23 +147,13 @@ def _describe(made: Made, pythons: dict[Path, str]) -> None:
         "left_out_files": list(LEFT_OUT),
         "notes": made.contents.notes,
     }
-    (made.folder / NOTE).write_text(json.dumps(content, indent=1) + "\n")
+    (folder / NOTE).write_text(json.dumps(content, indent=1) + "\n")
     architectures = " ".join(map(str, made.contents.architectures))
-    (made.folder / "kit.conf").write_text(
+    (folder / "kit.conf").write_text(
         f"optional='{' '.join(OPTIONAL)}'\narchitectures='{architectures}'\n"
         f"controller_python='{pythons[bootstrap.CONTROLLER]}'\ntrainer_python='{pythons[bootstrap.TRAINER]}'\n"
     )
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined, keep_trailing_newline=True
-    )
-    for language in LANGUAGES:
-        name = "README.md" if language == "en" else f"README.{language}.md"
-        text = environment.get_template(f"kit.{language}.md.j2").render(**content, sums=SUMS)
-        (made.folder / name).write_text(text, encoding="utf-8")
-    files = sorted(path for path in made.folder.iterdir() if path.name != SUMS)
-    (made.folder / SUMS).write_text("".join(f"{sha256(path)}  {path.name}\n" for path in files))
+    write_readmes(folder, "kit", **content)
 
 
 def summary(made: Made) -> Iterator[str]:

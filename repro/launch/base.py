@@ -152,7 +152,7 @@ class Launcher(ABC):
     def plan(self, cases: Sequence[Case], wanted: Wanted) -> Plan:
         """What to run here of these cases; PlanError as `repro.planning.plan.make_plan` has it."""
 
-    def misfit(self, config: dict) -> dict | None:
+    def misfit(self, report: str, config: dict) -> dict | None:
         """Why a training on processors cannot be placed here, as `message` and `values`; None if it can."""
         return None
 

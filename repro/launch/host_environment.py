@@ -15,7 +15,13 @@ from repro.runs.history import FOREIGN, owned_by_another
 from repro.utils.errors import ReproError
 from repro.utils.paths import ROOT, sha256
 
-LOCKS = ("uv.lock", "docker/trainer.lock", "docker/tools.lock")
+LOCKS = (
+    "uv.lock",
+    "docker/trainer.lock",
+    "docker/baseline.lock",
+    "docker/baseline-cu102.lock",
+    "docker/tools.lock",
+)
 GPU_FIELDS = ("name", "driver_version", "memory.total", "vbios_version", "clocks.max.sm", "clocks.max.memory", "uuid")
 MACHINE_ID, BOOT_ID = Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id")
 NAMED, DIGITS = "identity of a machine in the record of a run", 16
@@ -116,7 +122,7 @@ class CheckoutError(ReproError):
 
 def _git(*arguments: str) -> str | None:
     """What git says of this checkout, None if it is none; CheckoutError if git refuses as another account owns it."""
-    command = ["git", "-C", str(ROOT), *arguments]
+    command = ["git", "--no-optional-locks", "-C", str(ROOT), *arguments]
     output = _output(command)
     if output is None and (ROOT / ".git").exists() and owned_by_another(ROOT):
         raise CheckoutError(f"git does not read {ROOT}, {FOREIGN.format(root=ROOT)}")

@@ -67,8 +67,8 @@ class LocalLauncher(Launcher):
     def plan(self, cases: Sequence[Case], wanted: Wanted) -> Plan:
         return make_plan(cases, self.gpus, **vars(wanted))
 
-    def misfit(self, config: dict) -> dict | None:
-        needed, free = memory_mib(config), free_mib()
+    def misfit(self, report: str, config: dict) -> dict | None:
+        needed, free = memory_mib(report, config), free_mib()
         if needed <= free:
             return None
         return {"message": MEMORY, "values": {"needed": needed / 1024, "free": free / 1024}}

@@ -35,7 +35,7 @@ class RankPool:
         """The processors and the memory that are free now, for the attempts of a plan."""
         needed: dict[int, float] = {}
         for unit in plan.units:
-            needed[unit.world_size] = max(needed.get(unit.world_size, 0.0), memory_mib(unit.config))
+            needed[unit.world_size] = max(needed.get(unit.world_size, 0.0), memory_mib(unit.report, unit.config))
         return cls(len(os.sched_getaffinity(0)), free_mib(), needed, jobs)
 
     def block(self, unit: Unit, repeat: int) -> Block:

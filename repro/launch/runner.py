@@ -90,6 +90,7 @@ class Bench:
         record = {
             "unit": unit.name,
             "repeat": turn.repeat,
+            "attempt": int(cast(re.Match, ATTEMPT.fullmatch(key))[3]),
             "started": stamp,
             "folder": key,
             "code": self._code(unit),
@@ -147,7 +148,7 @@ class Bench:
     def _record_killed(self) -> None:
         """Record the attempts that were killed with an earlier process of this run: no attempt is without a record."""
         for folder in self.run.unrecorded():
-            unit, repeat, _ = cast(re.Match, ATTEMPT.fullmatch(folder)).groups()
+            unit, repeat, number = cast(re.Match, ATTEMPT.fullmatch(folder)).groups()
             there = self.run.folder / folder
             times = [path.stat().st_mtime for path in (there, *there.rglob("*"))]
             rank_zero = RankZero(min(times))
@@ -157,6 +158,7 @@ class Bench:
                 {
                     "unit": unit,
                     "repeat": int(repeat),
+                    "attempt": int(number),
                     "started": min(times),
                     "folder": folder,
                     "status": "interrupted",

@@ -85,7 +85,7 @@ SPEC = ModelSpec(
         optimizer=ADAMW,
         dataset="text",
     ),
-    baseline=Baseline(attention=True),
+    baseline=Baseline(attention=True, megatron=True),
     parameters=parameters,
     training_flops=training_flops,
     published_flops=True,

@@ -66,14 +66,16 @@ class Convergence:
 
 @dataclass(frozen=True)
 class Baseline:
-    """Properties of a model's PyTorch baseline.
+    """Properties of a model's baselines.
 
     channels_last : whether its inputs and weights have channels.
     attention : whether it has attention, which PyTorch fuses by default.
+    megatron : whether Megatron-Core trains it too (`repro.baselines.megatron`).
     """
 
     channels_last: bool = False
     attention: bool = False
+    megatron: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from repro.perfmodel.constants import CONFIDENCE, Constants, Uncertainty
 from repro.perfmodel.hardware import Cluster
 from repro.perfmodel.megatron_baseline import Baseline, memory_mib
 from repro.perfmodel.predict import predict
-from repro.perfmodel.training import family_of, kind_of, training_cases, training_of
+from repro.perfmodel.training import kind_of, training_cases, training_of
 from repro.perfmodel.work import Job
 from repro.published.cases import Case
 
@@ -54,7 +54,7 @@ def _row(
     without: dict[str, Constants],
     baseline: Baseline,
 ) -> dict:
-    job, family, memory = Job.of(case), family_of(case), case.published.memory_mib
+    job, family, memory = Job.of(case), case.family, case.published.memory_mib
     ours, left_out = predict(job, cluster, constants), predict(job, cluster, without[family])
     near = nearest(case, training)
     near_memory = near.published.memory_mib if near else None

@@ -12,8 +12,8 @@ from repro.perfmodel.communication import Path, all_reduce_s, in_buckets_s, path
 from repro.perfmodel.constants import ELSEWHERE, JUDGES_WITHIN, Calibration, Constants, load_calibration
 from repro.perfmodel.hardware import Cluster, Gpu, from_devices
 from repro.perfmodel.memory import Memory, memory, reduced_bytes
-from repro.perfmodel.training import family_of, kind_of
-from repro.perfmodel.work import PUBLISHED_PROGRAM, TUNED_PROGRAM, Job, Stage, Work, update_work
+from repro.perfmodel.training import kind_of
+from repro.perfmodel.work import PUBLISHED_PROGRAM, Job, Stage, Work, update_work
 from repro.perfmodel.workload import stages
 from repro.planning.derived import case_of
 from repro.published.cases import Case
@@ -120,12 +120,12 @@ def expect(
     ValueError where the case needs more GPUs than the cluster has.
     """
     calibration = calibration or default_calibration()
-    predicted = predict(Job.of(case, program), cluster, calibration.constants)
+    group = cluster.gpu.generation, program, case.model
+    predicted = predict(Job.of(case, program), cluster, calibration.constants_of(group))
     fitted_here = cluster.gpu.name == FITTED_ON
     if fitted_here and program == PUBLISHED_PROGRAM:
         uncertainty = calibration.uncertainty[kind_of(case)]
     else:
-        group = program, cluster.gpu.name, family_of(case)
         uncertainty = calibration.measured.get(group, calibration.uncertainty[ELSEWHERE])
     expectation = Expectation(
         throughput=predicted.throughput,
@@ -134,7 +134,7 @@ def expect(
         uncertainty=uncertainty.throughput,
         memory_uncertainty=uncertainty.memory,
         fits=predicted.memory.total_mib <= cluster.gpu.memory_mib,
-        notes=() if fitted_here else (_other_hardware(cluster.gpu),),
+        notes=() if fitted_here else (_other_hardware(cluster.gpu, group in calibration.kernels),),
     )
     return expectation if expectation.judges else replace(expectation, notes=(*expectation.notes, _unjudged()))
 
@@ -147,12 +147,7 @@ def expect_unit(unit: Unit, gpus: Sequence[dict]) -> Expectation | None:
     cluster, case = from_devices(gpus[0]["name"], len(gpus)), case_of(unit)
     if case is None or case.layout.world_size > cluster.gpus:
         return None
-    return expect(case, cluster, program=program_of(unit))
-
-
-def program_of(unit: Unit) -> str:
-    """The OneFlow program of a unit; runs from before there were two programs used the tuned one."""
-    return unit.config.get("program", TUNED_PROGRAM)
+    return expect(case, cluster, program=unit.program)
 
 
 def fits(case: Case, cluster: Cluster, calibration: Calibration | None = None) -> bool:
@@ -161,9 +156,12 @@ def fits(case: Case, cluster: Cluster, calibration: Calibration | None = None) -
     return enough and expect(case, cluster, calibration).fits
 
 
-def _other_hardware(gpu: Gpu) -> tuple[str, dict]:
+def _other_hardware(gpu: Gpu, fitted: bool) -> tuple[str, dict]:
     from repro.utils.i18n import N_
 
+    if fitted:
+        message = N_("launch cost and kernel efficiency were fitted on half of the kept trainings on {generation} GPUs")
+        return message, {"generation": gpu.generation.capitalize()}
     message = N_("the constants were fitted on V100s; {gpu} is assumed to reach the same shares of its peaks")
     return message, {"gpu": gpu.name}
 

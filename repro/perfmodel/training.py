@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from functools import cache
 
@@ -27,13 +26,6 @@ def training_cases(cases: Iterable[Case]) -> list[Case]:
     return chosen
 
 
-def family_of(case: Case) -> str:
-    """The family of a case: its report without the date. Both ResNet50 reports are one family, the two GPT reports are
-    two.
-    """
-    return re.sub(r"-\d{4}(-\d{2})*$", "", case.report)
-
-
 def kind_of(case: Case) -> str:
     """The kind of case for error statistics: pipeline, tensor, sharded, data, or untrained.
 
@@ -55,4 +47,4 @@ def training_of(case: Case) -> tuple:
 
 @cache
 def _trained() -> frozenset[tuple]:
-    return frozenset(training_of(case) for case in training_cases(load_catalogue().cases))
+    return frozenset(training_of(case) for case in training_cases(load_catalogue().ported))

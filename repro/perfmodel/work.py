@@ -32,7 +32,7 @@ class Job:
 
     @classmethod
     def of(cls, case: Case, program: str = PUBLISHED_PROGRAM) -> Job:
-        """The job of a case of the catalogue by one of the programs; a log of generation E is of the trainer of 2021."""
+        """The job of a case of the catalogue by one of the programs."""
         return cls(
             model=case.model,
             shape=tuple(sorted(case.shape.items())),
@@ -43,7 +43,7 @@ class Job:
             activation_checkpointing=case.activation_checkpointing,
             optimizer_sharding=case.optimizer_sharding,
             optimizer=case.training["optimizer"]["name"],
-            fused=program == TUNED_PROGRAM or case.log_generation == "E",
+            fused=program == TUNED_PROGRAM or case.fused,
         )
 
     @property

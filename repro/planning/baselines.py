@@ -1,37 +1,54 @@
-"""The PyTorch baselines of a run: their command, checked before anything starts."""
+"""The baselines of a run: their command and its environment, checked before anything starts."""
 
 import json
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
-from repro.models.variants import DEFAULT, VARIANTS
+from repro.models.variants import DEFAULT, MEGATRON, VARIANTS
 from repro.planning.plan import PlanError
 from repro.planning.unit import TF32
-from repro.utils.paths import PACKAGE
+from repro.targets import CU102, PINNED_BASELINES
+from repro.utils.paths import PACKAGE, ROOT
 
 OF_TF32 = ("pytorch-tf32",)
 """The variants by default beside OneFlow in TF32: those that compute in it."""
 SCRIPT = PACKAGE / "baselines" / "run.py"
 PATIENCE_S = 120
 PROBE = """
-import json, numpy, torch
-print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda, "gpus": torch.cuda.device_count()}))
+import importlib.metadata, json, os, pathlib, shutil, sysconfig, numpy, torch
+megatron = [each.version for each in importlib.metadata.distributions(name="megatron-core")]
+headers = pathlib.Path(sysconfig.get_paths()["include"], "Python.h").exists()
+compilers = [shutil.which(name) for name in (os.environ.get("CC", "cc"), "gcc", "clang")]
+print(json.dumps({
+    "torch": torch.__version__,
+    "cuda": torch.version.cuda,
+    "gpus": torch.cuda.device_count(),
+    "megatron_core": megatron[0] if megatron else None,
+    "fused_attention": hasattr(torch.nn.functional, "scaled_dot_product_attention"),
+    "compiles": hasattr(torch, "compile") and headers and any(compilers),
+}))
 """
+OF_ERA = ("pytorch-unfused",)
+"""The variants by default in the pinned environment of the published era, whose PyTorch has no fused attention."""
+COMPILED = ("pytorch-compiled", *MEGATRON)
 
 
 @dataclass(frozen=True)
 class BaselineProgram:
     """How baselines are started, the versions reported by their interpreter, and the variants to run.
 
-    `image` is that of their containers on a cluster's nodes, "" without containers.
+    `image` is that of their containers on a cluster's nodes, "" without containers. `lock` is the file that pins their
+    environment, "" for one that the user named.
     """
 
     command: tuple[str, ...]
     versions: dict = field(default_factory=dict)
     variants: tuple[str, ...] = DEFAULT
     image: str = ""
+    lock: str = ""
 
     def as_json(self) -> dict:
         return asdict(self)
@@ -44,7 +61,8 @@ def baseline_program(
 
     Parameters
     ----------
-    python : BASELINE_PYTHON, an interpreter that has PyTorch and NumPy.
+    python : BASELINE_PYTHON, an interpreter that has PyTorch and NumPy, or "cu102" for the pinned one of the published
+        era; without it, the pinned one of today.
     command : what replaces that interpreter and the baselines' script, unchecked.
     names : BASELINES, names of variants separated by commas.
     gpus : how many GPUs the run uses; PyTorch must see as many.
@@ -55,17 +73,53 @@ def baseline_program(
     PlanError
         A variant is unknown, or the interpreter cannot run the baselines; the message says what to do.
     """
-    default = OF_TF32 if precision == TF32 else DEFAULT
+    default = OF_ERA if python == CU102 else OF_TF32 if precision == TF32 else DEFAULT
     variants = variants_of((names or "").replace(" ", ",").split(",")) or default
     if command:
         return BaselineProgram(command, variants=variants)
-    if not python:
-        if names:
-            raise PlanError(
-                "BASELINES needs BASELINE_PYTHON, an interpreter that has PyTorch: BASELINE_PYTHON=/usr/bin/python3"
-            )
+    if not python and not names:
         return None
-    return BaselineProgram((python, str(SCRIPT)), _checked(python, gpus), variants)
+    lock = "" if python and python != CU102 else f"docker/{PINNED_BASELINES[python == CU102]}.lock"
+    interpreter = str(pinned_python(lock)) if lock else str(python)
+    versions = _checked(interpreter, gpus)
+    if missing := lacking(versions, variants):
+        raise PlanError(f"{_named(interpreter)}: {missing}")
+    return BaselineProgram((interpreter, str(SCRIPT)), versions, variants, lock=lock)
+
+
+def pinned_python(lock: str) -> Path:
+    """The interpreter of a pinned environment; PlanError if it is not set up."""
+    name = Path(lock).stem
+    found = ROOT / f".venv-{name}" / "bin" / "python"
+    if not found.exists():
+        raise PlanError(
+            f"BASELINES needs the environment that {lock} pins, not installed here: `make` installs it for a task with "
+            f"BASELINES, `python3 -m repro.bootstrap {name}` at any time; BASELINE_PYTHON= names another interpreter"
+        )
+    return found
+
+
+def lacking(versions: Mapping, variants: Sequence[str]) -> str:
+    """What an environment with these versions, as PROBE gives them, lacks for the variants; "" if nothing."""
+    if not versions.get("fused_attention", True) and (needing := set(variants) - set(OF_ERA)):
+        return (
+            f"PyTorch {versions['torch']} has no fused attention, which {', '.join(sorted(needing))} needs; it runs "
+            f"BASELINES={','.join(OF_ERA)}"
+        )
+    if "megatron_core" in versions and not versions["megatron_core"] and (needing := set(variants) & set(MEGATRON)):
+        return f"Megatron-Core is not installed, which {', '.join(sorted(needing))} needs"
+    if not versions.get("compiles", True) and (needing := set(variants) & set(COMPILED)):
+        return (
+            f"{', '.join(sorted(needing))} compiles kernels, which needs a C compiler and Python.h, such as Debian's gcc "
+            "and python3-dev"
+        )
+    return ""
+
+
+def _named(python: str) -> str:
+    """How a message names an interpreter."""
+    pinned = [name for name in PINNED_BASELINES if python.startswith(f"{ROOT / f'.venv-{name}'}/")]
+    return f"the baselines' environment {pinned[0]}" if pinned else f"BASELINE_PYTHON={python}"
 
 
 def variants_of(names: Iterable[str]) -> tuple[str, ...]:
@@ -93,23 +147,24 @@ def recorded_command(baseline: dict, given: tuple[str, ...] = ()) -> tuple[str, 
 
 
 def _checked(python: str, gpus: int) -> dict:
-    """The versions that the interpreter reports of its PyTorch."""
+    """What PROBE says of an interpreter."""
+    named = _named(python)
     if not shutil.which(python):
-        raise PlanError(f"BASELINE_PYTHON={python}: no such program")
+        raise PlanError(f"{named}: no such program")
     try:
         done = subprocess.run([python, "-c", PROBE], capture_output=True, text=True, timeout=PATIENCE_S)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise PlanError(f"BASELINE_PYTHON={python} cannot be started: {error}") from error
+        raise PlanError(f"{named} cannot be started: {error}") from error
     if done.returncode:
         message = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         raise PlanError(
-            f"BASELINE_PYTHON={python} cannot run the baselines: {message}. Name an interpreter with torch and numpy, "
-            "or leave BASELINE_PYTHON out"
+            f"{named} cannot run the baselines: {message}. Name an interpreter with torch and numpy, or leave "
+            "BASELINE_PYTHON out"
         )
     found = json.loads(done.stdout.strip().splitlines()[-1])
     if found["gpus"] < gpus:
         raise PlanError(
-            f"BASELINE_PYTHON={python}: PyTorch {found['torch']} sees {found['gpus']} of the {gpus} GPUs here; "
-            "its CUDA has to suit the driver"
+            f"{named}: PyTorch {found['torch']} sees {found['gpus']} of the {gpus} GPUs here; its CUDA {found['cuda']} "
+            f"has to suit the driver. Drivers before 525 run BASELINE_PYTHON={CU102}"
         )
     return found

@@ -107,7 +107,7 @@ def _unit(
         "label_smoothing": 0.0,
         "data": dataset.data,
     }
-    return Unit(name, spec.name, config, RULE, training.global_batch)
+    return Unit(name, spec.name, config, RULE, training.global_batch, report=spec.programs[-1].report)
 
 
 def _goal(training: ConvergenceTraining, dataset: Dataset) -> dict:

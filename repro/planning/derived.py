@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from repro.planning.programs import published_name
-from repro.planning.unit import TF32, Unit
+from repro.planning.unit import TF32, PlanError, Unit
 from repro.published.cases import Case, Layout, load_catalogue
+from repro.utils.i18n import N_
+
+NO_PORT = N_("was measured with {framework}, whose program has no port here")
+"""Why a case is not run; its figures are audited and shown."""
+
+
+def with_port(cases: Sequence[Case]) -> tuple[list[Case], list[dict]]:
+    """The cases whose program can be run here, and the others as what a plan skips; PlanError if there are only others."""
+    skipped = [
+        {"case": case.name, "model": case.model, "message": NO_PORT, "values": {"framework": case.framework}}
+        for case in cases
+        if not case.ported
+    ]
+    if skipped and len(skipped) == len(cases):
+        case, reason = cases[0], NO_PORT.format(framework=cases[0].framework)
+        raise PlanError(f"none of these cases can be run: {case.name} {reason}; `make audit` checks its figures")
+    return [case for case in cases if case.ported], skipped
 
 
 def shrink(layout: Layout, processes: int) -> Layout:
@@ -73,11 +89,6 @@ def with_iterations(case: Case, iterations: int) -> Case:
     return replace(case, name=name, iterations=iterations, log_interval=interval)
 
 
-def origin(case: Case) -> str:
-    """The name of the published case that `in_precision` and `with_iterations` derived this one from."""
-    return case.name.removesuffix(f".iter{case.iterations}").removesuffix(f".{case.precision}")
-
-
 def shrunk_cases(cases: Iterable[Case], gpus: int, sizes: Iterable[int]) -> list[tuple[Case, Case]]:
     """Pairs of a case that needs more than `gpus` GPUs and the same case on one of `sizes` GPUs.
 
@@ -94,8 +105,7 @@ def shrunk_cases(cases: Iterable[Case], gpus: int, sizes: Iterable[int]) -> list
 
 def published_case(unit: Unit) -> Case | None:
     """The published case that a unit represents, or the first that it was derived from; None for a baseline."""
-    known = {case.name: case for case in load_catalogue().cases}
-    return known.get(unit.derived_from[0] if unit.derived_from else published_name(unit.name))
+    return next((case for case in load_catalogue().cases if case.name == unit.case), None)
 
 
 def case_of(unit: Unit) -> Case | None:

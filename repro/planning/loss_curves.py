@@ -226,7 +226,14 @@ class _Maker:
         config = self._config(full, precision, layout, accumulation) | changes
         batch = self._training.global_batch
         return Unit(
-            full, self._spec.name, config, RULE, batch, reference=reference.name if reference else None, role=role
+            full,
+            self._spec.name,
+            config,
+            RULE,
+            batch,
+            reference=reference.name if reference else None,
+            report=self._spec.programs[-1].report,
+            role=role,
         )
 
     def _config(self, name: str, precision: str, layout: Layout, accumulation: int) -> dict:

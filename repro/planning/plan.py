@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from repro.planning.derived import in_precision, origin, shrink, shrunk_cases, with_iterations
+from repro.planning.derived import in_precision, shrink, shrunk_cases, with_iterations, with_port
 from repro.planning.programs import DEFAULT_PROGRAMS, in_programs
 from repro.planning.trainer_config import (
     SMOKE_GLOBAL_BATCH,
@@ -14,9 +14,8 @@ from repro.planning.trainer_config import (
     smoke_config,
     smoke_name,
 )
-from repro.planning.unit import TF32, Unit
+from repro.planning.unit import TF32, PlanError, Unit
 from repro.published.cases import Case
-from repro.utils.errors import ReproError
 from repro.utils.i18n import N_
 from repro.utils.sequential import Look, Looks, make_looks
 from repro.utils.stats import order_coverage
@@ -36,10 +35,6 @@ PARITY_TOLERANCE = 1e-4
 BASELINE_PARITY_TOLERANCE = (
     1e-3  # other kernels: ResNet50 normalises over two samples here, which magnifies their rounding
 )
-
-
-class PlanError(ReproError):
-    """Nothing can be run as asked; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +85,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, content: dict) -> "Plan":
-        """The plan of a run's record, in the terms of `repro.runs.record.in_terms_of_today`."""
+        """The plan of a run's record, in the terms of `repro.runs.translation`."""
         return cls(
             **{
                 **content,
@@ -150,6 +145,7 @@ def make_plan(
     PlanError
         The scale is unknown or needs GPUs that are not here, a number is not possible, or no case fits.
     """
+    cases, foreign = with_port(cases)
     scale = scale or (PUBLISHED if gpus else SMOKE)
     if scale not in (SMOKE, PUBLISHED):
         raise PlanError(f"SCALE={scale}: it is smoke or published")
@@ -165,7 +161,7 @@ def make_plan(
         if iterations:
             raise PlanError("ITERATIONS is for the published shapes on GPUs; a smoke run has as few as its rules need")
         tiny = _in_turn(_smoke_units(cases, processes), programs, baselines)
-        return Plan(SMOKE, "cpu", repeats or 2, tiny)
+        return Plan(SMOKE, "cpu", repeats or 2, tiny, tuple(foreign))
     if not gpus:
         raise PlanError("SCALE=published needs a GPU, and nvidia-smi shows none here; SCALE=smoke runs on any machine")
     if max_gpus and not 1 <= min(max_gpus) <= max(max_gpus) <= gpus:
@@ -175,7 +171,9 @@ def make_plan(
     cases = [in_precision(case, precision) for case in cases] if precision else cases
     cases = of_length(cases, iterations) if iterations else cases
     fitting = [case for case in cases if case.layout.world_size <= gpus]
-    skipped = [] if max_gpus else [_too_large(case, gpus) for case in cases if case.layout.world_size > gpus]
+    skipped = foreign + (
+        [] if max_gpus else [_too_large(case, gpus) for case in cases if case.layout.world_size > gpus]
+    )
     refused = [(case, reason) for case in fitting if (reason := misfit(case))]
     skipped += [{"case": case.name, "model": case.model, **reason} for case, reason in refused]
     fitting = [case for case in fitting if case not in [case for case, _ in refused]]
@@ -221,10 +219,10 @@ def _shrunk_units(pairs: list[tuple[Case, Case]], published: list[Unit]) -> list
     units: dict[str, Unit] = {}
     known = {_key(unit) for unit in published}
     for case, shrunk in pairs:
-        unit = replace(_published_unit(shrunk), stands_for=(), derived_from=(origin(case),))
+        unit = replace(_published_unit(shrunk), stands_for=(), derived_from=(case.origin,))
         key = _key(unit)
         if key in units:
-            units[key] = replace(units[key], derived_from=(*units[key].derived_from, origin(case)))
+            units[key] = replace(units[key], derived_from=(*units[key].derived_from, case.origin))
         elif key not in known:
             units[key] = unit
     return list(units.values())
@@ -244,7 +242,17 @@ def _in_turn(units: Sequence[Unit], programs: tuple[str, ...], baselines: tuple[
     for unit in units:
         group = in_programs(unit, programs, same_losses=unit.config["device"] == "cpu")
         found += [*group, *_baselines(group[0], baselines)]
+    _refuse_idle(found, baselines)
     return tuple(found)
+
+
+def _refuse_idle(units: Sequence[Unit], names: tuple[str, ...]) -> None:
+    """PlanError if a variant that nobody gets without naming it runs beside no unit."""
+    from repro.models.variants import DEFAULT, refusal
+
+    idle = set(names) - set(DEFAULT) - {unit.variant for unit in units}
+    for name in sorted(idle):
+        raise PlanError(f"BASELINES={name} can run none of these cases: {refusal(units[0].config, name)}")
 
 
 def _baselines(unit: Unit, names: tuple[str, ...]) -> list[Unit]:
@@ -260,10 +268,12 @@ def _baselines(unit: Unit, names: tuple[str, ...]) -> list[Unit]:
             stands_for=(),
             derived_from=(),
             reference=unit.name if config["device"] == "cpu" else None,
+            case="",
+            variant=name,
             framework="pytorch",
             baseline_of=unit.name,
         )
-        for name, config in baseline_configs(unit.config, names).items()
+        for name, config in baseline_configs(unit.config, names, unit.tf32).items()
     ]
 
 
@@ -277,9 +287,9 @@ def _too_large(case: Case, gpus: int) -> dict:
 
 
 def _published_unit(case: Case) -> Unit:
-    """The unit of a case; it covers the case unless it was derived from the published one of its `origin`."""
-    config, published = {"case": case.name, **config_of(case, "cuda")}, origin(case)
-    stands_for, derived_from = ((published,), ()) if published == case.name else ((), (published,))
+    """The unit of a case; it covers the case unless it was derived from the published one."""
+    config = {"case": case.name, **config_of(case, "cuda")}
+    stands_for, derived_from = ((), (case.origin,)) if case.derived else ((case.origin,), ())
     return Unit(
         case.name,
         case.model,
@@ -288,6 +298,8 @@ def _published_unit(case: Case) -> Unit:
         case.global_batch,
         stands_for,
         derived_from=derived_from,
+        report=case.report,
+        case=case.origin,
         tf32=case.precision == TF32,
     )
 
@@ -307,4 +319,4 @@ def _smoke_units(cases: Sequence[Case], processes: int) -> tuple[Unit, ...]:
 
 
 def _smoke_unit(name: str, case: Case, config: dict) -> Unit:
-    return Unit(name, case.model, {"case": name, **config}, asdict(case.rule), SMOKE_GLOBAL_BATCH)
+    return Unit(name, case.model, {"case": name, **config}, asdict(case.rule), SMOKE_GLOBAL_BATCH, report=case.report)

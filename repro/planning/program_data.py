@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from repro.models.programs import PUBLISHED, TEXT_FILES, Program
-from repro.models.registry import spec_of
 from repro.models.token_files import TokenFileError, read_index
 from repro.planning.plan import SMOKE, Plan, PlanError
 from repro.planning.trainer_config import reference_config
 from repro.planning.unit import Unit
+from repro.published.ports import published_program
 from repro.utils.paths import CACHE
 
 STANDINS = CACHE / "standins"
@@ -116,7 +116,7 @@ def reads(config: dict, folder: str) -> bool:
 
 
 def _program(unit: Unit) -> Program:
-    return spec_of(unit.model).program(PUBLISHED, unit.config["log_generation"])
+    return published_program(unit.model, unit.report)
 
 
 def _published(plan: Plan) -> list[tuple[Unit, Program]]:
@@ -201,5 +201,6 @@ def _reading(plan: Plan, program: Program) -> Unit:
         name=name,
         config={**reference_config(alone), "case": name, "data": data},
         stands_for=(),
+        case="",
         reference=None,
     )

@@ -19,11 +19,6 @@ def tuned_name(name: str) -> str:
     return f"{name}.{TUNED}"
 
 
-def published_name(name: str) -> str:
-    """The name without what `tuned_name` adds."""
-    return name.removesuffix(f".{TUNED}")
-
-
 def tuned(unit: Unit) -> Unit:
     """The tuned version of a published program's unit; its references are unchanged."""
     name = tuned_name(unit.name)

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 
 from repro.models.programs import PUBLISHED, TUNED
 from repro.models.registry import spec_of
-from repro.planning.derived import shrink, shrunk_case
+from repro.planning.derived import shrink, shrunk_case, with_port
 from repro.planning.plan import PARITY_ITERATIONS, REDUCED, Plan, PlanError, of_length
 from repro.planning.program_data import SYNTHETIC, standin_of
 from repro.planning.programs import DEFAULT_PROGRAMS, in_programs
@@ -16,6 +16,7 @@ from repro.planning.trainer_config import config_of
 from repro.planning.unit import Unit
 from repro.published.cases import Case, Layout
 from repro.published.census import parameter_tensors
+from repro.published.ports import published_program
 
 KIND = "rehearsal"
 SAMPLES_PER_RANK = 4
@@ -30,7 +31,7 @@ PAIR_MIB, RANK_MIB = 0.036, 0.2
 0.8.0 keeps the whole plan, and on the CPU a sum over ranks is a copy from each to each. From the peaks of ResNet50 on 1, 4
 and 8 ranks (435, 616 and 1016 MiB); those of BERT and of the GPTs on 8 ranks lie within 15%."""
 
-Misfit = Callable[[dict], dict | None]
+Misfit = Callable[[str, dict], dict | None]
 """Why a configuration cannot be placed, as `message` and `values`; None if it can."""
 
 
@@ -39,7 +40,7 @@ def make_rehearsal_plan(
     programs: tuple[str, ...] = DEFAULT_PROGRAMS,
     most_ranks: int | None = None,
     iterations: int | None = None,
-    misfit: Misfit = lambda config: None,
+    misfit: Misfit = lambda report, config: None,
 ) -> Plan:
     """Plan the rehearsal of published cases; cases whose training is the same here are one unit.
 
@@ -55,14 +56,15 @@ def make_rehearsal_plan(
     PlanError
         No case can be placed, or the iterations are too few for a measuring rule or for comparing losses.
     """
+    cases, foreign = with_port(cases)
     chosen = _of_length(cases, iterations) if iterations else cases
     pairs = [(case, _on_ranks(changed, most_ranks)) for case, changed in zip(cases, chosen, strict=True)]
-    reasons = [misfit(rehearsal_config(changed)) for _, changed in pairs]
+    reasons = [misfit(changed.report, rehearsal_config(changed)) for _, changed in pairs]
     skipped = tuple(
         {"case": case.name, "model": case.model, **reason}
         for (case, _), reason in zip(pairs, reasons, strict=True)
         if reason
-    )
+    ) + tuple(foreign)
     units: dict[str, Unit] = {}
     for (case, changed), reason in zip(pairs, reasons, strict=True):
         for unit in () if reason else _units(case, changed):
@@ -80,7 +82,7 @@ def rehearsal_config(case: Case) -> dict:
     Where every layout reads the same samples, dropout is off, so that the losses can be compared with one process's.
     """
     spec, config = spec_of(case.model), config_of(case, "cpu")
-    program = spec.program(PUBLISHED, case.log_generation)
+    program = published_program(case.model, case.report)
     return {
         "case": case.name,
         **config,
@@ -92,10 +94,9 @@ def rehearsal_config(case: Case) -> dict:
     }
 
 
-def memory_mib(config: dict) -> float:
+def memory_mib(report: str, config: dict) -> float:
     """Resident memory of all ranks of a rehearsed training together, estimated: the plan grows with pairs of ranks."""
-    layout, program = config["layout"], spec_of(config["model"]).program(PUBLISHED, config["log_generation"])
-    tensors = parameter_tensors(program.report, config["shape"].get("layers", 0))
+    layout, tensors = config["layout"], parameter_tensors(report, config["shape"].get("layers", 0))
     sharing = layout["data"] * layout["tensor"]
     plan = tensors * (PAIR_MIB * (sharing**2 - 1) + RANK_MIB * (sharing - 1))
     return sharing * layout["pipeline"] * (PROCESS_MIB + plan)
@@ -138,6 +139,8 @@ def _units(case: Case, changed: Case) -> list[Unit]:
         config["micro_batch"] * config["accumulation_steps"] * config["layout"]["data"],
         stands_for=(case.name,) if whole else (),
         derived_from=() if whole else (case.name,),
+        report=case.report,
+        case=case.name,
     )
     if config["data"]["kind"] in DEALT or unit.world_size == 1:
         return [unit]
@@ -156,8 +159,10 @@ def _one_process(unit: Unit) -> Unit:
         "activation_checkpointing": False,
     }
     sizes = (f"{size}" for _, size in sorted(config["shape"].items()))
-    name = "_".join(("one_process", unit.model, config["log_generation"], f"{unit.global_batch}", *sizes))
-    return replace(unit, name=name, config={**config, "case": name}, stands_for=(), derived_from=(), reference=None)
+    name = "_".join(("one_process", unit.report, f"{unit.global_batch}", *sizes))
+    return replace(
+        unit, name=name, config={**config, "case": name}, stands_for=(), derived_from=(), case="", reference=None
+    )
 
 
 def _add(units: dict[str, Unit], unit: Unit) -> None:

@@ -7,9 +7,14 @@ from dataclasses import dataclass
 
 from repro.models.programs import PUBLISHED as PUBLISHED_PROGRAM
 from repro.published.rules import rule_of
+from repro.utils.errors import ReproError
 
 TF32 = "tf32"
 """The precision of a training in fp32 whose libraries may compute products and convolutions in TF32; none was published."""
+
+
+class PlanError(ReproError):
+    """Nothing can be run as asked; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,9 @@ class Unit:
     reference : the unit whose losses it must print.
     derived_from : at the published scale, the published cases whose layout, precision or measured iterations were
         changed to this unit's.
+    report : the published report whose program and rule it follows.
+    case : the published case that it runs, whole or changed; empty if it runs none.
+    variant : which variant of the baseline it is, such as "pytorch-compiled"; None for a unit of OneFlow.
     framework : what trains, "oneflow" or "pytorch".
     program : which training program it runs, of `repro.models.programs.KINDS`; a baseline follows that of its unit.
     baseline_of : for a baseline, the unit whose configuration and rule it shares.
@@ -42,6 +50,9 @@ class Unit:
     stands_for: tuple[str, ...] = ()
     reference: str | None = None
     derived_from: tuple[str, ...] = ()
+    report: str = ""
+    case: str = ""
+    variant: str | None = None
     framework: str = "oneflow"
     program: str = PUBLISHED_PROGRAM
     baseline_of: str | None = None
@@ -60,11 +71,6 @@ class Unit:
         return math.prod(self.config["layout"].values())
 
     @property
-    def variant(self) -> str | None:
-        """Which variant of the baseline it is, such as "pytorch-compile"; None for a unit of OneFlow."""
-        return self.name.removeprefix(f"{self.baseline_of}.") if self.baseline_of else None
-
-    @property
     def follows(self) -> str | None:
         """The unit that this one is interleaved with and compared to; None if it follows no unit."""
         return self.baseline_of or self.tuned_of
@@ -81,7 +87,7 @@ class Unit:
 
     @classmethod
     def from_json(cls, content: dict) -> Unit:
-        """A unit of a run's record; the records of early runs lack `derived_from`."""
+        """A unit of a run's record, in the terms of `repro.runs.translation`."""
         names = {key: tuple(content.get(key, ())) for key in ("stands_for", "derived_from")}
         return cls(**{**content, **names})
 
@@ -89,10 +95,12 @@ class Unit:
 def configuration(unit: Unit) -> list:
     """A unit's configuration without the name of its case and without the switches that its variant implies.
 
-    A baseline trains the same beside the published and the tuned program, unless it computes as its program does.
+    A baseline trains the same beside the published and the tuned program, unless it computes as its program does, as
+    PyTorch's unfused one.
     """
     left_out, program = {"case", "baseline"}, unit.program
-    if unit.baseline_of and not unit.config.get("baseline", {}).get("unfused"):
+    switches = unit.config.get("baseline", {})
+    if unit.baseline_of and (not switches.get("unfused") or switches.get("megatron")):
         left_out, program = left_out | {"program"}, ""
     config = {name: value for name, value in unit.config.items() if name not in left_out}
     rule = rule_of(unit.rule)

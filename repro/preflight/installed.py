@@ -58,7 +58,7 @@ def check_platform(cluster: Cluster, machine: Machine) -> Finding:
 
 def check_python(cluster: Cluster, machine: Machine) -> Finding:
     """Failed where the inventory's Python is older than the node agent needs, or not there."""
-    done = _run(cluster, machine, [cluster.python, "-c", "import sys; print(sys.version.split()[0])"])
+    done = _run(cluster, machine, [*cluster.interpreter, "-c", "import sys; print(sys.version.split()[0])"])
     oldest = ".".join(map(str, OLDEST_PYTHON))
     impact = f"The node agent needs Python {oldest} or newer."
     fix = f"name one that is as ansible_python_interpreter in {cluster.variables}"

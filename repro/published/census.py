@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from repro.published.deviations import deviations, holds, published_program
+from repro.published.deviations import deviations, holds
 from repro.utils.paths import DATA
 
 FILE = DATA / "census.toml"
@@ -27,49 +27,49 @@ def parameter_tensors(report: str, layers: int) -> int:
     return program.get("parameters", 0) + layers * program.get("layer_parameters", 0)
 
 
-def operator_types(config: Mapping) -> frozenset[str]:
+def operator_types(report: str, config: Mapping) -> frozenset[str]:
     """Types of the operators that the port has with a trainer's configuration; none for a program without a census."""
-    return frozenset(name for counts in operators(config).values() for name in counts)
+    return frozenset(name for counts in operators(report, config).values() for name in counts)
 
 
-def operators(config: Mapping, *without: str) -> Parts:
+def operators(report: str, config: Mapping, *without: str) -> Parts:
     """Operators of the port by part and type, with a trainer's configuration: the source's and all declared differences.
 
     Differences of the deviations `without` are left out.
     """
-    return _parts(config, _summed(config, without))
+    return _parts(report, config, _summed(report, config, without))
 
 
-def source_operators(config: Mapping) -> Parts:
+def source_operators(report: str, config: Mapping) -> Parts:
     """Operators of the published program by part and type, as its source has them."""
-    return operators(config, *(deviation.id for deviation in deviations()))
+    return operators(report, config, *(deviation.id for deviation in deviations()))
 
 
-def transfers(config: Mapping, *without: str) -> dict[str, int]:
+def transfers(report: str, config: Mapping, *without: str) -> dict[str, int]:
     """How many values the ranks exchange because they are taken by another signature than they are made with."""
-    counts, layers, tensors = _summed(config, without), *_sizes(config)
+    counts, layers, tensors = _summed(report, config, without), *_sizes(report, config)
     each, layer = times(counts["each_transfers"], tensors), times(counts["layer_transfers"], layers)
     return _sorted(_added(each, layer, counts["transfers"]))
 
 
-def gradients_taken(config: Mapping, *without: str) -> dict[str, int]:
+def gradients_taken(report: str, config: Mapping, *without: str) -> dict[str, int]:
     """How many gradients the operators of OF_EACH_GRADIENT take."""
-    more, tensors = _summed(config, without)["gradients_taken"], _sizes(config)[1]
-    update = operators(config, *without)["update"]
+    more, tensors = _summed(report, config, without)["gradients_taken"], _sizes(report, config)[1]
+    update = operators(report, config, *without)["update"]
     return {name: tensors + more[name] for name in OF_EACH_GRADIENT if name in update}
 
 
-def differences_of(config: Mapping) -> frozenset[str]:
+def differences_of(report: str, config: Mapping) -> frozenset[str]:
     """Deviations that change operators or transfers of the port with a trainer's configuration."""
-    return frozenset(entry["deviation"] for entry in _differences(config))
+    return frozenset(entry["deviation"] for entry in _differences(report, config))
 
 
 def times(counts: Mapping[str, int], number: int) -> Counter:
     return Counter({name: count * number for name, count in counts.items()})
 
 
-def _parts(config: Mapping, counts: Mapping[str, Counter]) -> Parts:
-    layers, tensors = _sizes(config)
+def _parts(report: str, config: Mapping, counts: Mapping[str, Counter]) -> Parts:
+    layers, tensors = _sizes(report, config)
     waiting = layers - layers // config["layout"]["pipeline"]
     again = _added(counts["layer"], counts["recomputed"]) if config["activation_checkpointing"] else Counter()
     parts = {
@@ -92,11 +92,11 @@ def _gradient(counts: Mapping[str, int]) -> Counter:
     return _added(*(times(_census()["gradient"].get(name, {}), count) for name, count in counts.items()))
 
 
-def _summed(config: Mapping, without: tuple[str, ...]) -> Mapping[str, Counter]:
+def _summed(report: str, config: Mapping, without: tuple[str, ...]) -> Mapping[str, Counter]:
     """The tables of counts for a configuration, each summed over the entries whose conditions hold."""
-    program = _census().get(published_program(config), {})
+    program = _census().get(report, {})
     entries = [program, *(entry for entry in program.get("layouts", ()) if holds(entry["where"], config))]
-    entries += [entry for entry in _differences(config) if entry["deviation"] not in without]
+    entries += [entry for entry in _differences(report, config) if entry["deviation"] not in without]
     summed: dict[str, Counter] = _Tables()
     for entry in entries:
         for name, table in entry.items():
@@ -112,18 +112,18 @@ class _Tables(dict):
         return self.setdefault(name, Counter())
 
 
-def _differences(config: Mapping) -> Iterator[Mapping[str, Any]]:
+def _differences(report: str, config: Mapping) -> Iterator[Mapping[str, Any]]:
     """Entries of the differences whose deviation applies and whose own conditions hold."""
-    applying = {deviation.id for deviation in deviations() if deviation.applies(config)}
-    for entry in _census().get(published_program(config), {}).get("differences", ()):
+    applying = {deviation.id for deviation in deviations() if deviation.applies(report, config)}
+    for entry in _census().get(report, {}).get("differences", ()):
         if entry["deviation"] in applying and holds(entry.get("where", {}), config):
             yield entry
 
 
-def _sizes(config: Mapping) -> tuple[int, int]:
+def _sizes(report: str, config: Mapping) -> tuple[int, int]:
     """Number of layers, and of parameter tensors."""
     layers = config["shape"].get("layers", 0)
-    return layers, parameter_tensors(published_program(config), layers)
+    return layers, parameter_tensors(report, layers)
 
 
 def _added(*counts: Mapping[str, int]) -> Counter:

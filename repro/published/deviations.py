@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from repro.models.programs import PUBLISHED
-from repro.models.registry import spec_of
 from repro.utils.paths import PACKAGE
 
 FILE = PACKAGE / "models" / "deviations.toml"
@@ -51,20 +49,15 @@ class Deviation:
         """Whether the program of this report differs so in some configuration."""
         return self.programs == (ALL,) or report in self.programs
 
-    def applies(self, config: Mapping) -> bool:
-        """Whether a trainer with this configuration differs so from the published program."""
-        return self.of(published_program(config)) and holds(self.where, config)
+    def applies(self, report: str, config: Mapping) -> bool:
+        """Whether a trainer with this configuration differs so from the program of a report."""
+        return self.of(report) and holds(self.where, config)
 
 
 def holds(where: Mapping[str, object], config: Mapping) -> bool:
     """Whether a trainer's configuration meets all conditions, of COUNTED and CHOSEN."""
     facts = _facts(config)
     return all(facts[name] == value for name, value in where.items())
-
-
-def published_program(config: Mapping) -> str:
-    """The id of the report whose program a trainer's configuration follows, tuned or not."""
-    return spec_of(config["model"]).program(PUBLISHED, config["log_generation"]).report
 
 
 @cache
@@ -78,10 +71,12 @@ def deviations() -> tuple[Deviation, ...]:
     )
 
 
-def deviations_of(config: Mapping, *matters: str) -> tuple[Deviation, ...]:
-    """Deviations of a trainer with this configuration; with `matters`, only those that may affect it."""
+def deviations_of(report: str, config: Mapping, *matters: str) -> tuple[Deviation, ...]:
+    """Deviations of the port of a report's program, configured so; with `matters`, only those that may affect it."""
     return tuple(
-        each for each in deviations() if each.applies(config) and (not matters or set(matters) & set(each.matters))
+        each
+        for each in deviations()
+        if each.applies(report, config) and (not matters or set(matters) & set(each.matters))
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from repro.models import extensions
 from repro.utils.paths import DATA
 from repro.utils.stats import Spread, spread
 
@@ -56,7 +58,6 @@ class Published:
     """
 
     throughput: Figure
-    throughput_unit: str = "samples/s"
     latency_ms: Figure | None = None
     memory_mib: Figure | None = None
     speedup: Figure | None = None
@@ -70,7 +71,7 @@ class Peer:
     """One figure of another framework, or of another OneFlow release, on the published cluster.
 
     `case` is set if the peer ran the same case, `optimizer_sharding` if the peer varied it; `reports` are the reports
-    whose cases it is compared with.
+    whose cases it is compared with. `url` is the file of the source at a commit.
     """
 
     framework: str
@@ -82,6 +83,7 @@ class Peer:
     throughput: Figure
     unit: str
     source: str
+    url: str
     reports: tuple[str, ...]
     variant: str = ""
     latency_ms: Figure | None = None
@@ -122,11 +124,14 @@ class Noise:
 def load_peers(file: Path = PEERS) -> tuple[Peer, ...]:
     """All peers' figures, in the order of the file."""
     with open(file, "rb") as stream:
-        tables = tomllib.load(stream, parse_float=Figure)["table"]
-    return tuple(peer for table in tables for column in table["columns"] for peer in _column(table, column))
+        content = tomllib.load(stream, parse_float=Figure)
+    tables, commit = content["table"], content["commit"]
+    return tuple(peer for table in tables for column in table["columns"] for peer in _column(table, column, commit))
 
 
-def _column(table: dict, column: dict) -> Iterable[Peer]:
+def _column(table: dict, column: dict, commit: str) -> Iterable[Peer]:
+    repository, _, revision = commit.partition("@")
+    path = re.split(r"[, ]", table["source"].removeprefix(f"{repository}:"), maxsplit=1)[0]
     for row, gpus in enumerate(table["gpus"]):
         values = {key: value[row] if isinstance(value, list) else value for key, value in column.items()}
         values |= {
@@ -139,6 +144,7 @@ def _column(table: dict, column: dict) -> Iterable[Peer]:
             precision=table["precision"],
             unit=table["unit"],
             source=table["source"],
+            url=f"https://github.com/{repository}/blob/{revision}/{path}",
             reports=tuple(table["reports"]),
             gpus=gpus,
             micro_batch=values.pop("batch"),
@@ -156,22 +162,15 @@ def peers(model: str, **fields: object) -> tuple[Peer, ...]:
     )
 
 
-def peers_of(case: Case, same_batch: bool = True) -> tuple[Peer, ...]:
-    """Figures of other frameworks to compare with a case: same precision, number of GPUs and, if asked, batch size."""
-    return tuple(
-        peer
-        for peer in peers(case.model, precision=case.precision, gpus=case.layout.world_size)
-        if case.report in peer.reports
-        and peer.case in (None, case.name)
-        and peer.optimizer_sharding in (None, case.optimizer_sharding)
-        and (peer.micro_batch == case.micro_batch or not same_batch)
-    )
-
-
 def load_published_cluster(name: str = "v100x32", folder: Path = CLUSTERS) -> dict:
-    """The description of a published cluster: hardware, software, topology."""
-    with open(folder / f"{name}.toml", "rb") as stream:
-        return tomllib.load(stream)
+    """The description of a published cluster: hardware, and software and topology if they are known.
+
+    That of a report from outside the project is in `data/clusters/` beside it (`repro.models.extensions`).
+    """
+    places = (folder, *(extra / "data" / "clusters" for extra in extensions.folders()))
+    file = next((path for place in places if (path := place / f"{name}.toml").is_file()), folder / f"{name}.toml")
+    with open(file, "rb") as stream:
+        return {"software": {}, **tomllib.load(stream)}
 
 
 def configuration(case: Case) -> tuple:

@@ -59,6 +59,7 @@ FORMATS = (
         "| batches or step | micro_batches | samples | throughput | latency | loss |",
     ),
 )
+LETTERS = tuple(letter for form in FORMATS for letter in form.generations)
 ROW_STARTS = tuple({form.start for form in FORMATS})
 OTHER_STARTS = (b"validation:", b"[N/A],", *(b"%d" % digit for digit in range(10)))
 TABLE_HEADER = re.compile(

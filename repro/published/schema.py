@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from repro.models import registry
 from repro.models.spec import ModelSpec
+from repro.published.log_formats import LETTERS
 from repro.published.rules import Rule, kinds, rule_of
 from repro.published.validators import Check, Findings, cell, listed, number, one_of, table, text, whole
 
@@ -31,9 +32,9 @@ REPORT = {
     "title_printed": text(),
     "title": table,
     "precision": one_of("fp32", "amp"),
-    "log_generation": one_of("A", "B", "C", "D", "E"),
     "cluster": NAME,
-    "oneflow": text(),
+    "framework": text(),
+    "version": text(),
     "trainer": table,
     "source": text(),
     "settings_source": listed(text()),
@@ -42,6 +43,8 @@ REPORT = {
     "settings": table,
 }
 REPORT_OPTIONAL = {
+    "family": NAME,
+    "log_generation": one_of(*LETTERS),
     "repeats_source": text(),
     "source_commit": text(r"[0-9a-f]{40}", "a commit in full, 40 hexadecimal digits"),
 }
@@ -57,7 +60,9 @@ ENTRIES = {
     "heading": ({"table": text(), "columns": listed(text())}, {}),
     "quoted": (dict.fromkeys(("place", "text"), text()), {}),
 }
-FILE_OPTIONAL = dict.fromkeys(ENTRIES, listed(table))
+FILE_OPTIONAL = {**dict.fromkeys(ENTRIES, listed(table)), "table": table}
+RESULTS = {"columns": listed(text())}
+RESULTS_OPTIONAL = {"by": one_of("micro_batch"), "titles": table}
 RULE = {
     "kind": lambda value: one_of(*kinds())(value),
     "repeats": whole(1),
@@ -74,7 +79,7 @@ CASE = {
     "optimizer_sharding": one_of(0, 1, 2, 3),
     **dict.fromkeys(("shape", "training", "published"), table),
 }
-CASE_OPTIONAL = {"printed": table}
+CASE_OPTIONAL = {"printed": table, "label": text()}
 PUBLISHED = {"throughput": ABOVE_0}
 PUBLISHED_OPTIONAL = {
     **dict.fromkeys(("latency_ms", "memory_mib", "speedup"), ABOVE_0),
@@ -118,6 +123,9 @@ def _check_report(found: Findings, data: dict) -> None:
     found.keys("report", report, REPORT, REPORT_OPTIONAL)
     found.keys("report", report.get("title"), TITLE, prefix="title.")
     found.keys("report", report.get("trainer"), TRAINER, prefix="trainer.")
+    found.keys("table", data.get("table"), RESULTS, RESULTS_OPTIONAL)
+    for column, titles in _below(_below(data, "table"), "titles").items():
+        found.keys("table", titles, TITLE, prefix=f"titles.{column}.")
     for name, (keys, optional) in ENTRIES.items():
         for position, entry in enumerate(data.get(name, []), 1):
             holds = found.keys(f"{name} number {position}", entry, keys, optional)

@@ -4,8 +4,9 @@ from pathlib import Path
 
 from repro.analysis.compare_runs import Pair, RunComparison
 from repro.planning.plan import SMOKE
-from repro.report.document import Block, Cell, Column, Document, Section, Table, Text, figure, markdown, words
+from repro.report.document import Block, Cell, Column, Document, Section, Table, Text, markdown
 from repro.report.run.baselines import interval
+from repro.report.tables import Field, count, decimals, table, words
 from repro.runs.record import RecordError, disk_error, write_json, write_text
 from repro.utils.i18n import LANGUAGES, N_, Translate, catalogue
 
@@ -48,39 +49,28 @@ def build(comparison: RunComparison, language: str) -> Document:
 
 def units_table(_: Translate, comparison: RunComparison) -> Table:
     """The matched units, one row each."""
-    columns = (
-        Column(_("Configuration")),
-        *(
-            Column(title, numeric=True)
-            for title in (
-                _("First (samples/s)"),
-                _("Second (samples/s)"),
-                _("Repeats"),
-                _("Second / first"),
-                _("Interval (confidence)"),
-                _("Memory, second / first"),
-            )
+    fields = (
+        Field(_("Configuration"), _pair_name),
+        Field(_("First (samples/s)"), lambda pair: pair.first.throughput, decimals(2)),
+        Field(_("Second (samples/s)"), lambda pair: pair.second.throughput, decimals(2)),
+        Field(
+            _("Repeats"), lambda pair: f"{len(pair.first.throughputs)}, {len(pair.second.throughputs)}", numeric=True
         ),
-        Column(_("Result")),
+        Field(_("Second / first"), lambda pair: pair.ratio and pair.ratio.value, decimals(4)),
+        Field(_("Interval (confidence)"), lambda pair: interval(_, pair.ratio, 4), numeric=True),
+        Field(_("Memory, second / first"), lambda pair: pair.memory_ratio, decimals(3)),
+        Field(_("Result"), lambda pair: _outcome(_, pair)),
     )
-    return Table("units", columns, tuple(_row(_, pair) for pair in comparison.pairs))
+    return table("units", comparison.pairs, fields)
 
 
-def _row(_: Translate, pair: Pair) -> tuple[Cell, ...]:
-    name = pair.name if pair.name == pair.second.unit.name else f"{pair.name} = {pair.second.unit.name}"
+def _pair_name(pair: Pair) -> str:
+    return pair.name if pair.name == pair.second.unit.name else f"{pair.name} = {pair.second.unit.name}"
+
+
+def _outcome(_: Translate, pair: Pair) -> Cell:
     outcome, tone = OUTCOMES[pair.outcome]
-    result = Cell(_("different configuration"), tone="bad") if pair.different else Cell(_(outcome), tone=tone)
-    repeats = Cell(f"{len(pair.first.throughputs)}, {len(pair.second.throughputs)}")
-    return (
-        Cell(name),
-        figure(pair.first.throughput, 2),
-        figure(pair.second.throughput, 2),
-        repeats,
-        figure(pair.ratio.value if pair.ratio else None, 4),
-        interval(_, pair.ratio, 4),
-        figure(pair.memory_ratio, 3),
-        result,
-    )
+    return Cell(_("different configuration"), tone="bad") if pair.different else Cell(_(outcome), tone=tone)
 
 
 def _units(_: Translate, comparison: RunComparison) -> Section:
@@ -129,15 +119,14 @@ def _environment(_: Translate, comparison: RunComparison) -> Section:
 
 def _attempts(_: Translate, comparison: RunComparison) -> Section:
     counts_by_side = comparison.as_json()["attempts"]
-    columns = (
-        Column(_("Run")),
-        *(Column(title, numeric=True) for title in (_("Succeeded"), _("Failed attempts"), _("Interrupted attempts"))),
+    fields = (
+        Field(_("Run"), lambda row: row[0].id),
+        Field(_("Succeeded"), lambda row: row[1]["ok"], count),
+        Field(_("Failed attempts"), lambda row: row[1]["failed"], count),
+        Field(_("Interrupted attempts"), lambda row: row[1]["interrupted"], count),
     )
-    rows = tuple(
-        (Cell(side.id), *(figure(counts[status], 0) for status in ("ok", "failed", "interrupted")))
-        for side, counts in zip((comparison.first, comparison.second), counts_by_side, strict=True)
-    )
-    return Section("attempts", _("Attempts"), (Table("attempts", columns, rows),))
+    sides = zip((comparison.first, comparison.second), counts_by_side, strict=True)
+    return Section("attempts", _("Attempts"), (table("attempts", sides, fields),))
 
 
 def print_table(comparison: RunComparison) -> None:

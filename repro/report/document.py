@@ -152,31 +152,6 @@ class Document:
     links: bool = True
 
 
-def figure(value: float | None, decimals: int) -> Cell:
-    """A number with a fixed number of decimals, or a dash for None."""
-    return Cell("–", float("-inf")) if value is None else Cell(f"{value:.{decimals}f}", float(value))
-
-
-def percent(value: float | None, decimals: int = 2) -> Cell:
-    """A share as a percentage."""
-    return Cell("–", float("-inf")) if value is None else Cell(f"{value * 100:.{decimals}f}%", float(value))
-
-
-def factor(uncertainty: float) -> Cell:
-    """An uncertainty that is a factor less one, as the factor."""
-    return Cell(f"× {1 + uncertainty:.2f}", uncertainty)
-
-
-def scientific(value: float | None) -> Cell:
-    """A small number in scientific notation."""
-    return Cell("–", float("-inf")) if value is None else Cell(f"{value:.1e}", float(value))
-
-
-def words(*texts: str) -> tuple[Cell, ...]:
-    """Cells of plain text."""
-    return tuple(Cell(text) for text in texts)
-
-
 def markdown(document: Document, folder: Path) -> str:
     """The document as Markdown; links to files are relative to `folder`, its future location."""
 

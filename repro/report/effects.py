@@ -9,8 +9,9 @@ from repro.perfmodel.hardware import from_devices
 from repro.perfmodel.past_kernels import Gain, Measured, Span, gain, measurements
 from repro.planning.past import uses_of
 from repro.published.cases import Case, load_catalogue
-from repro.report.document import Block, Cell, Column, Section, Table, Text, figure
+from repro.report.document import Block, Cell, Column, Section, Table, Text
 from repro.report.numbers import RANGE, significant
+from repro.report.tables import Field, count, table
 from repro.utils.i18n import N_, Translate
 
 TITLES = {
@@ -113,18 +114,19 @@ def measurement_section(_: Translate, cases: Iterable[Case]) -> Section | None:
 def _table(_: Translate, measured: Measured, cases: list[Case]) -> Table:
     used = {use.subject for case in cases for use in uses_of(case)}
     keys = {(each.form, each.rows, each.columns, direction) for each in used for direction in DIRECTIONS}
-    titles = (_("Passes"), _("2020 (ms)"), _("2020, nothing cached (ms)"), _("0.8.0 (ms)"), _("2020 (GB/s)"))
-    columns = (Column(_("Operator")), Column(_("Direction")), *(Column(title, numeric=True) for title in titles))
-    rows = tuple(
-        (
-            Cell(f"{each.form} {each.rows}×{each.columns}"),
-            Cell(_(CALLED[each.direction])),
-            figure(each.passes, 0),
-            *(Cell(significant(ms, 3), ms) for ms in (each.past_ms, each.cold_ms, each.present_ms)),
-            figure(each.bytes / each.cold_ms / 1e6, 0),
-        )
-        for each in measured.operators
-        if each.key in keys
+    fields = (
+        Field(_("Operator"), lambda each: f"{each.form} {each.rows}×{each.columns}"),
+        Field(_("Direction"), lambda each: _(CALLED[each.direction])),
+        Field(_("Passes"), lambda each: each.passes, count),
+        Field(_("2020 (ms)"), lambda each: each.past_ms, _milliseconds),
+        Field(_("2020, nothing cached (ms)"), lambda each: each.cold_ms, _milliseconds),
+        Field(_("0.8.0 (ms)"), lambda each: each.present_ms, _milliseconds),
+        Field(_("2020 (GB/s)"), lambda each: each.bytes / each.cold_ms / 1e6, count),
     )
+    timed = [each for each in measured.operators if each.key in keys]
     name = from_devices(measured.gpu, 1).gpu.name
-    return Table(f"past-{name}", columns, rows, _("On {gpu}:").format(gpu=measured.gpu))
+    return table(f"past-{name}", timed, fields, _("On {gpu}:").format(gpu=measured.gpu))
+
+
+def _milliseconds(ms: float) -> Cell:
+    return Cell(significant(ms, 3), ms)

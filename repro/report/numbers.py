@@ -42,9 +42,24 @@ def ratio(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.3f}"
 
 
-def percentage(value: float | None) -> str:
-    """A share in per cent with one decimal: 0.9756 becomes "97.6%"."""
-    return NOTHING if value is None else f"{100 * value:.1f}%"
+def percentage(value: float | None, decimals: int = 1) -> str:
+    """A share in per cent, with one decimal unless stated: 0.9756 becomes "97.6%"."""
+    return NOTHING if value is None else f"{100 * value:.{decimals}f}%"
+
+
+def fixed(value: float, decimals: int) -> str:
+    """A number with this many decimals, for columns whose numbers are all of one size."""
+    return f"{value:.{decimals}f}"
+
+
+def scientific(value: float) -> str:
+    """A small number: 0.000012 becomes "1.2e-05"."""
+    return f"{value:.1e}"
+
+
+def factor(uncertainty: float) -> str:
+    """An uncertainty that is a factor less one, as the factor: 0.3 becomes "× 1.30"."""
+    return f"× {1 + uncertainty:.2f}"
 
 
 def signed_percentage(value: float) -> str:

@@ -7,7 +7,8 @@ from dataclasses import fields
 
 from repro.models.programs import Program
 from repro.published.deviations import ALL, LOSS, MEMORY, SPEED, Deviation
-from repro.report.document import Cell, Column, Table, words
+from repro.report.document import Cell, Column, Table
+from repro.report.tables import words
 from repro.utils.i18n import N_, Translate
 
 KINDS = {

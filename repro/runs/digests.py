@@ -1,20 +1,22 @@
-"""The list of the digests of all kept runs, `reports/reproduced/SHA256SUMS`, to which lines are only added.
+"""The list of the digests of all kept runs, `reports/reproduced/SHA256SUMS`: a chain, to which lines are only added.
 
-`sha256sum -c --ignore-missing` reads it too: the lines of withdrawn archives stay. It reveals archives that differ from their line, have no line, or are missing; changed
-lines are found if the history of the list is available (`repro.runs.history`). A run that was withdrawn, since all that
-it measured was measured again, keeps its line and gets a second one, a comment that names the runs that supersede it.
+Whatever is added is followed by a line with the SHA-256 of all above it, `# chain …`, so that a line cannot be changed,
+removed or put in without changing every chain line below: `head -n <lines above> SHA256SUMS | sha256sum` gives one again.
+A host's page shows the chain line below the host's last run, so whoever has an earlier page can tell whether anything
+above was changed. `sha256sum -c --ignore-missing` reads the list too. Besides digests it has, as comments: commits that
+are lost, runs whose archives were removed, and which key signs a host's archives from there on.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 
 from repro.runs.files import SIGNATURE, RecordError
 from repro.runs.record import disk_error
-from repro.utils.paths import REPORTS, sha256
+from repro.utils.paths import REPORTS, sha256, sha256_of
 
 REPRODUCED = REPORTS / "reproduced"
 NAME = "SHA256SUMS"
@@ -22,36 +24,13 @@ HOST = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 LINE = re.compile(r"([0-9a-f]{64})  (\S+)")
 LOST = re.compile(r"# no commit ([0-9a-f]{40}): \S.*")
 """A comment on runs of a commit that is not in the repository, with the reason."""
-UNIT = r"[\w.-]+(?: as [\w.-]+)?"
-WITHDRAWN = re.compile(
-    rf"# withdrawn ([\w./-]+\.zip) \(({UNIT}(?:, {UNIT})*)\): superseded by ([\w.-]+(?:, [\w.-]+)*)", re.ASCII
-)
-"""A comment on a run whose archive was removed: its units, and the runs that measured these again."""
-
-
-@dataclass(frozen=True)
-class Withdrawal:
-    """A run that was withdrawn: the path of its archive below the list's folder, and the ids of those that supersede it.
-
-    `units` are the run's units that gave a figure or failed, each with the name that it has in a superseding run.
-    """
-
-    path: str
-    units: Mapping[str, str]
-    successors: tuple[str, ...]
-
-    @classmethod
-    def of(cls, line: str) -> Withdrawal | None:
-        """What a line of the list says; None if it is of another form."""
-        found = WITHDRAWN.fullmatch(line)
-        if not found:
-            return None
-        units = (each.partition(" as ") for each in found[2].split(", "))
-        return cls(found[1], {name: other or name for name, _as, other in units}, tuple(found[3].split(", ")))
-
-    def __str__(self) -> str:
-        units = ", ".join(name if name == other else f"{name} as {other}" for name, other in self.units.items())
-        return f"# withdrawn {self.path} ({units}): superseded by {', '.join(self.successors)}"
+REMOVED = re.compile(r"# (?:removed|withdrawn) ([\w./-]+\.zip)(?: \([^)]*\))?: (\S.*)", re.ASCII)
+"""A comment on a run whose archive was removed, with the reason; earlier ones say withdrawn, and name the run's units."""
+CHAIN = re.compile(r"# chain ([0-9a-f]{64})")
+"""The SHA-256 of all lines above."""
+SIGNER = re.compile(r"# signer ([a-z0-9-]+) (none|SHA256:[A-Za-z0-9+/]{43})")
+"""From here on, the archives of this host are signed by the key of this fingerprint, or no longer."""
+UNSIGNED = "none"
 
 
 def runs_of(host: str, reproduced: Path = REPRODUCED) -> Path:
@@ -70,29 +49,94 @@ def list_of(archive: Path) -> Path | None:
 def read(listed: Path) -> dict[str, str]:
     """Maps paths below the list's folder to SHA-256; empty without a list. RecordError names an invalid line."""
     found: dict[str, str] = {}
-    withdrawn: set[str] = set()
-    for number, line in enumerate(_lines(listed), 1):
-        entry, withdrawal = LINE.fullmatch(line), Withdrawal.of(line)
+    gone: set[str] = set()
+    for number, line in enumerate(lines(listed), 1):
+        entry, gone_now = LINE.fullmatch(line), REMOVED.fullmatch(line)
         if entry and entry[2] not in found:
             found[entry[2]] = entry[1]
-        elif withdrawal and withdrawal.path in found.keys() - withdrawn:
-            withdrawn.add(withdrawal.path)
-        elif withdrawal:
-            raise RecordError(f"{listed}: line {number} withdraws a run that was never kept, or one again: {line}")
-        elif entry or not LOST.fullmatch(line):
+        elif gone_now and gone_now[1] in found.keys() - gone:
+            gone.add(gone_now[1])
+        elif gone_now:
+            raise RecordError(f"{listed}: line {number} removes a run that was never kept, or one again: {line}")
+        elif entry or not any(form.fullmatch(line) for form in (LOST, CHAIN, SIGNER)):
             raise RecordError(f"{listed}: line {number} is no digest of a kept run, or one again: {line}")
     return found
 
 
-def withdrawn(host: Path) -> dict[str, Withdrawal]:
-    """The withdrawn runs of a host, by its folder, by their ids in the order of their withdrawal."""
-    found = filter(None, map(Withdrawal.of, _lines(host.absolute().parent / NAME)))
-    return {Path(each.path).stem: each for each in found if each.path.startswith(f"{host.name}/")}
+def removed(host: Path) -> dict[str, str]:
+    """The paths of a host's archives, by its folder, that were removed, each with the reason that the list has."""
+    found = filter(None, map(REMOVED.fullmatch, lines(host.absolute().parent / NAME)))
+    return {each[1]: each[2] for each in found if _of(host, each[1])}
+
+
+def chain_faults(listed: Path) -> list[str]:
+    """A line for each chain line that is not right, and one for what no chain line covers; none without a list."""
+    content = listed.read_bytes() if listed.is_file() else b""
+    above, faults, uncovered = hashlib.sha256(), [], 0
+    for number, line in enumerate(content.splitlines(keepends=True), 1):
+        found = CHAIN.fullmatch(line.decode("utf-8", "replace").removesuffix("\n"))
+        if found and found[1] != above.hexdigest():
+            faults.append(f"{listed}: line {number} is not the SHA-256 of the lines above it: one of them was changed")
+        uncovered = 0 if found and line.endswith(b"\n") else uncovered or number
+        above.update(line)
+    if uncovered:
+        faults.append(
+            f"{listed}: no chain line covers the lines from {uncovered} on: they were not written by `make archive`, or a "
+            f"merge put them together. If they are right, append the line `# chain {above.hexdigest()}`"
+        )
+    return faults
+
+
+def head(host: Path) -> tuple[int, str] | None:
+    """The first chain line below a host's last line, by the host's folder: its number, and its SHA-256; None without."""
+    every = lines(host.absolute().parent / NAME)
+    own = [at for at, line in enumerate(every) if (entry := LINE.fullmatch(line)) and _of(host, entry[2])]
+    below = range(own[-1], len(every)) if own else ()
+    return next(((at + 1, found[1]) for at in below if (found := CHAIN.fullmatch(every[at]))), None)
+
+
+def _of(host: Path, path: str) -> bool:
+    return path.startswith(f"{host.name}/")
+
+
+def signer(host: str, listed: Path, archive: Path | None = None) -> str | None:
+    """The fingerprint of the key that signs a host's archives, UNSIGNED, or None if nothing was said of it.
+
+    What held when `archive` was kept, or holds now.
+    """
+    found = None
+    for line in lines(listed):
+        entry, said = LINE.fullmatch(line), SIGNER.fullmatch(line)
+        if archive and entry and entry[2] == _path(archive, listed):
+            break
+        found = said[2] if said and said[1] == host else found
+    return found
+
+
+def signers(host: Path) -> list[tuple[str, str]]:
+    """Each key that was named for a host, by the host's folder, or UNSIGNED, with the first archive that it holds for."""
+    found: list[tuple[str, str]] = []
+    waiting = ""
+    for line in lines(host.absolute().parent / NAME):
+        entry, said = LINE.fullmatch(line), SIGNER.fullmatch(line)
+        if said and said[1] == host.name:
+            waiting = said[2]
+        elif waiting and entry and _of(host, entry[2]):
+            found.append((waiting, Path(entry[2]).stem))
+            waiting = ""
+    return found
+
+
+def lines(listed: Path) -> list[str]:
+    """Every line of the list; none without a list."""
+    if not listed.is_file() or not (text := listed.read_text(encoding="utf-8")):
+        return []
+    return text.removesuffix("\n").split("\n")
 
 
 def lost_commits(listed: Path) -> frozenset[str]:
     """The commits that are not in the repository according to the list."""
-    return frozenset(found[1] for line in _lines(listed) if (found := LOST.fullmatch(line)))
+    return frozenset(found[1] for line in lines(listed) if (found := LOST.fullmatch(line)))
 
 
 def entered(archive: Path, listed: Path) -> str | None:
@@ -103,28 +147,24 @@ def entered(archive: Path, listed: Path) -> str | None:
 def faults(host: Path) -> list[str]:
     """A line for each archive of a host, by its folder, that is not the one that was kept, or that is gone.
 
-    The archive of a withdrawn run must be gone, and the list must have the runs that its line names. Whether these
-    measured the same is for `repro.analysis.withdrawn` to say.
+    The archive of a removed run must be gone.
     """
     listed = host.absolute().parent / NAME
-    entries = {path: digest for path, digest in read(listed).items() if path.startswith(f"{host.name}/")}
+    entries = {path: digest for path, digest in read(listed).items() if _of(host, path)}
     there = {_path(path, listed): path for path in host.glob("runs/*.zip")}
-    old = {each.path: each for each in withdrawn(host).values()}
+    old = removed(host)
     gone = [f"{listed.parent / path} was kept and is gone" for path in entries if path not in there and path not in old]
-    left = [f"{there[path]} was withdrawn and is still there: remove it" for path in old if path in there]
-    unknown = [
-        f"{listed}: {path} is superseded by {name}, which is no kept run of {host.name}"
-        for path, each in old.items()
-        for name in each.successors
-        if f"{host.name}/runs/{name}.zip" not in entries
+    left = [
+        f"{there[path]} was removed according to {listed} and is still there: remove it"
+        for path in sorted(old.keys() & there.keys())
     ]
-    return [fault for path in sorted(there) if (fault := fault_of(there[path], listed))] + gone + left + unknown
+    return [fault for path in sorted(there) if (fault := fault_of(there[path], listed))] + gone + left
 
 
 def in_order(host: Path) -> list[Path]:
-    """The archives of a host, by its folder, in the order in which they were kept, withdrawn ones too."""
+    """The archives of a host, by its folder, in the order in which they were kept, removed ones too."""
     listed = host.absolute().parent / NAME
-    return [listed.parent / path for path in read(listed) if path.startswith(f"{host.name}/")]
+    return [listed.parent / path for path in read(listed) if _of(host, path)]
 
 
 def fault_of(archive: Path, listed: Path) -> str | None:
@@ -137,30 +177,39 @@ def fault_of(archive: Path, listed: Path) -> str | None:
     return None
 
 
-def enter(archive: Path, listed: Path) -> None:
-    """Append an archive that was just written; RecordError if one of its name was kept before."""
+def enter(archive: Path, listed: Path, key: str | None = None) -> None:
+    """Append an archive that was just written; `key`, if the host's archives are signed by another from here on.
+
+    RecordError if one of its name was kept before, or if the list is not as it was written.
+    """
     if before := entered(archive, listed):
         raise RecordError(kept_before(archive, before))
-    try:
-        with open(listed, "a", encoding="utf-8") as file:
-            file.write(f"{sha256(archive)}  {_path(archive, listed)}\n")
-    except OSError as error:
-        raise disk_error(error, listed) from error
+    said = [f"# signer {archive.absolute().parent.parent.name} {key}"] if key else []
+    _append(listed, [*said, f"{sha256(archive)}  {_path(archive, listed)}"])
 
 
-def withdraw(host: Path, withdrawals: Iterable[Withdrawal]) -> None:
-    """Append a line for each of a host's runs, by its folder, to the list, then remove their archives."""
+def remove(host: Path, archives: Iterable[Path], reason: str) -> None:
+    """Remove archives of a host, by its folder, once the list says so with the reason, in one line."""
     listed = host.absolute().parent / NAME
-    every = list(withdrawals)
-    try:
-        with open(listed, "a", encoding="utf-8") as file:
-            file.writelines(f"{each}\n" for each in every)
-    except OSError as error:
-        raise disk_error(error, listed) from error
-    for each in every:
-        archive = listed.parent / each.path
+    every = list(archives)
+    _append(listed, [f"# removed {_path(archive, listed)}: {reason}" for archive in every])
+    for archive in every:
         archive.unlink()
         archive.with_name(f"{archive.name}{SIGNATURE}").unlink(missing_ok=True)
+
+
+def _append(listed: Path, said: Iterable[str]) -> None:
+    """Append lines, and the chain line that covers them; RecordError if the chain is broken before."""
+    if faults := chain_faults(listed):
+        raise RecordError("\n".join(faults))
+    before = listed.read_bytes() if listed.is_file() else b""
+    added = "".join(f"{line}\n" for line in said)
+    chain = f"# chain {sha256_of(before + added.encode())}\n"
+    try:
+        with open(listed, "a", encoding="utf-8") as file:
+            file.write(added + chain)
+    except OSError as error:
+        raise disk_error(error, listed) from error
 
 
 def kept_before(archive: Path, digest: str) -> str:
@@ -177,7 +226,3 @@ def is_kept(run_id: str) -> bool:
 
 def _path(archive: Path, listed: Path) -> str:
     return archive.absolute().relative_to(listed.absolute().parent).as_posix()
-
-
-def _lines(listed: Path) -> list[str]:
-    return listed.read_text(encoding="utf-8").splitlines() if listed.is_file() else []

@@ -127,7 +127,6 @@ def _short(value: object) -> str:
     return shown if len(shown) < 60 else f"{shown[:60]} …"
 
 
-ANY = optional(lambda value: None)
 FLAG = one_of(True, False)
 SINGLE = optional(lambda value: None if isinstance(value, str | bool) else number(-COUNT, COUNT)(value))
 MESSAGE = table({"message": message, "values": table({}), "hint": optional(line())}, ("message", "values"))
@@ -183,7 +182,8 @@ UNIT = table(
         "rule": _rule,
         "global_batch": bounded(1, COUNT),
         **dict.fromkeys(("stands_for", "derived_from"), several(NAME, UNITS)),
-        **dict.fromkeys(("reference", "baseline_of", "peer_of", "tuned_of"), optional(NAME)),
+        **dict.fromkeys(("reference", "baseline_of", "peer_of", "tuned_of", "variant"), optional(NAME)),
+        **dict.fromkeys(("report", "case"), lambda value: None if value == "" else NAME(value)),
         **dict.fromkeys(("framework", "program"), NAME),
         "role": text(r"[a-z]*", "a role"),
         "tf32": FLAG,
@@ -234,6 +234,7 @@ ATTEMPT = table(
     {
         "unit": NAME,
         "repeat": bounded(1, REPEATS),
+        "attempt": bounded(1, COUNT),
         "folder": folder,
         "status": one_of("ok", "failed", "interrupted"),
         "started": number(0, YEAR_2100),

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from repro.utils.paths import ROOT, sha256_of
+from repro.utils.paths import ROOT
 
 TIMEOUT_S = 60
+UNREPLACED = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_GRAFT_FILE": os.devnull}
+"""Lets git read commits as they are, not what a checkout puts in their place (git-replace(1))."""
 FOREIGN = "which belongs to another account: `git config --global --add safe.directory {root}` allows it"
 
 
@@ -51,20 +54,35 @@ def history(root: Path = ROOT) -> History:
     return History(frozenset(every.split()), "the clone is shallow: `git fetch --unshallow`" if shallow else "")
 
 
-def removed_lines(path: Path, root: Path = ROOT) -> list[str] | None:
-    """Lines that any commit, or a change not committed yet, took out of a file; None without the whole history.
+def lost_lines(path: Path, lines: Sequence[str], root: Path = ROOT) -> list[str] | None:
+    """Lines of a file as any commit up to HEAD had it that are not among `lines` in that order; None without the history.
 
-    A merge is compared with each of its parents' merge base by git itself: lines of both sides stay.
+    Every version is read whole, of merges too: what git shows of a change depends on attributes and configuration.
     """
     if history(root).gap:
         return None
-    relative = path.absolute().relative_to(root).as_posix()
-    committed = _git(root, "log", "--format=", "-p", "--unified=0", "HEAD", "--", relative)
-    pending = _git(root, "diff", "--unified=0", "HEAD", "--", relative)
-    if committed is None or pending is None:
-        return None
-    lines = (committed + pending).splitlines()
-    return [line[1:] for line in lines if line.startswith("-") and not line.startswith("---")]
+    found: dict[str, None] = {}
+    for content in versions(path, root):
+        at = 0
+        for line in content.decode("utf-8", "replace").split("\n"):
+            try:
+                at = lines.index(line, at) + 1 if line else at
+            except ValueError:
+                found[line] = None
+    return list(found)
+
+
+def versions(path: Path, root: Path = ROOT) -> Iterator[bytes]:
+    """Every content that a file had at a commit up to HEAD, the newest first."""
+    relative = path.absolute().relative_to(root.absolute()).as_posix()
+    commits = (_git(root, "rev-list", "HEAD") or "").split()
+    asked = "".join(f"{commit}:{relative}\n" for commit in commits).encode()
+    listed = (_printed(root, "cat-file", "--batch-check=%(objectname) %(objecttype)", given=asked) or b"").decode()
+    objects = (line.split() for line in listed.splitlines())
+    for blob in dict.fromkeys(each[0] for each in objects if each[1:] == ["blob"]):
+        content = _printed(root, "cat-file", "blob", blob)
+        if content is not None:
+            yield content
 
 
 def folder(commit: str, path: str, root: Path = ROOT) -> str | None:
@@ -73,15 +91,39 @@ def folder(commit: str, path: str, root: Path = ROOT) -> str | None:
     return found.strip() if found else None
 
 
-def committed(path: Path, digest: str, root: Path = ROOT) -> bytes | None:
-    """The content with this SHA-256 that a file had at a commit before HEAD, even if it is gone now; None if it had none."""
-    relative = path.absolute().relative_to(root.absolute()).as_posix()
-    changed = ("log", "--full-history", "--no-renames", "--diff-filter=AM", "--format=%H", "HEAD", "--", relative)
-    for commit in (_git(root, *changed) or "").split():
-        content = _printed(root, "cat-file", "blob", f"{commit}:{relative}")
-        if content is not None and sha256_of(content) == digest:
-            return content
-    return None
+def tree(commit: str, folders: Sequence[str], root: Path = ROOT) -> dict[str, str]:
+    """The files in folders at a commit: git's name of each content, by path; empty if git cannot tell."""
+    listed = _git(root, "ls-tree", "-r", "-z", "--full-tree", commit, "--", *folders) or ""
+    entries = (entry.partition("\t") for entry in listed.split("\0") if entry)
+    return {path: about.split()[2] for about, _, path in entries if about.split()[1] == "blob"}
+
+
+@cache
+def contents(blobs: frozenset[str], root: Path = ROOT) -> dict[str, bytes]:
+    """The content that git has under each of these names of its own; what it does not have is left out."""
+    given = "".join(f"{blob}\n" for blob in sorted(blobs)).encode()
+    printed, found, at = _printed(root, "cat-file", "--batch", given=given) or b"", {}, 0
+    while at < len(printed):
+        end = printed.index(b"\n", at)
+        about = printed[at:end].decode().split()
+        at = end + 1
+        if about[1] == "blob":
+            found[about[0]] = printed[at : at + int(about[2])]
+            at += int(about[2]) + 1
+    return found
+
+
+def folder_states(folders: Sequence[str], root: Path = ROOT) -> dict[tuple[str, ...], str]:
+    """For each state that these folders had together at any commit of a branch or tag, the newest such commit."""
+    commits = (_git(root, "rev-list", "--all", "HEAD") or "").split()
+    asked = "".join(f"{commit}:{folder}\n" for commit in commits for folder in folders).encode()
+    listed = (_printed(root, "cat-file", "--batch-check=%(objectname)", given=asked) or b"").decode().splitlines()
+    found: dict[tuple[str, ...], str] = {}
+    for number, commit in enumerate(commits):
+        state = tuple(listed[number * len(folders) : (number + 1) * len(folders)])
+        if not any(each.endswith("missing") for each in state):
+            found.setdefault(state, commit)
+    return found
 
 
 def _git(root: Path, *arguments: str) -> str | None:
@@ -90,9 +132,11 @@ def _git(root: Path, *arguments: str) -> str | None:
     return None if printed is None else printed.decode("utf-8", "replace")
 
 
-def _printed(root: Path, *arguments: str) -> bytes | None:
+def _printed(root: Path, *arguments: str, given: bytes | None = None) -> bytes | None:
+    """The same as bytes; `given` is what git reads. Only plumbing commands are run, which no configuration changes."""
+    command = ["git", "-c", "core.commitGraph=false", "-C", str(root), *arguments]
     try:
-        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, timeout=TIMEOUT_S)
+        done = subprocess.run(command, input=given, capture_output=True, timeout=TIMEOUT_S, env=os.environ | UNREPLACED)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
-from repro.runs import form
+from repro.runs import form, translation
 from repro.runs.files import RecordError, RunPath, is_archive, lines, names, open_files, read_json
 from repro.utils.printable import one_line
 from repro.utils.writing import write_bytes
@@ -126,17 +126,17 @@ class Run:
     @staticmethod
     def latest(runs: Path = RUNS) -> list[str]:
         """The names of the last five runs in a folder, the latest first."""
-        return sorted((path.parent.name for path in runs.glob("*/run.json")), reverse=True)[:5]
+        return sorted((path.parent.name for path in runs.glob("*/run.json") if path.is_file()), reverse=True)[:5]
 
     def description(self) -> dict:
-        """The plan and the machine, as written when the run was created, in current terms.
+        """The plan and the machine, as written when the run was created, in the terms of today.
 
         RecordError names a value that no run records (`repro.runs.form`).
         """
         found = read_json(self.files / "run.json")
         if fault := form.DESCRIPTION(found):
             raise RecordError(f"{self.path}: run.json: {one_line(fault)}")
-        return in_terms_of_today(found)
+        return translation.description(found)
 
     def attempts(self) -> list[dict]:
         """Every attempt that ended, in order. A last line cut off by a crash is passed over.
@@ -153,7 +153,7 @@ class Run:
             fault = f"is no JSON: {error}"
         if fault:
             raise RecordError(f"{self.path}: {ATTEMPTS}, line {number}: {one_line(fault)}")
-        return found
+        return translation.attempt(found)
 
     def unrecorded(self) -> list[str]:
         """The folders of attempts that no line records, sorted: they are running, were killed, or lost their line."""
@@ -221,37 +221,6 @@ def _named(path: Path) -> Path:
     return path
 
 
-OLD_SCALES = {"curves": ("curves", "reduced"), "learn": ("convergence", "reduced"), "profile": ("profile", "published")}
-"""Kind and scale of plans from when the kind of a run, other than a bench, was called its scale."""
-
-
-def in_terms_of_today(description: dict) -> dict:
-    """A run's description with the names that earlier releases gave its parts replaced.
-
-    Baselines were called peers, data sets corpora, control perturbations of loss curves harmless changes, and a plan's
-    scale was also the kind of its run. What is now the framework of a unit was called its program: there was only the
-    tuned one of today.
-    """
-    plan = description.get("plan") or {}
-    if "scale" in plan and "kind" not in plan:
-        plan["kind"], plan["scale"] = OLD_SCALES.get(plan["scale"], ("bench", plan["scale"]))
-    if "peer" in description:
-        description["baseline"] = description.pop("peer")
-    if "corpora" in description:
-        description["datasets"] = description.pop("corpora")
-    for unit in description.get("plan", {}).get("units", ()):
-        if "peer_of" in unit:
-            unit["baseline_of"] = unit.pop("peer_of")
-        if unit.get("role") == "harmless":
-            unit["role"] = "control"
-        if "peer" in unit["config"]:
-            unit["config"]["baseline"] = unit["config"].pop("peer")
-        if "framework" not in unit:
-            unit["framework"] = unit.pop("program", "oneflow")
-            unit["program"] = unit["config"].setdefault("program", "tuned")
-    return description
-
-
 def is_full(error: OSError) -> bool:
     """Whether an error means that a disk or a quota is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -282,6 +251,17 @@ def folder_gone(folder: Path) -> RecordError:
 def _run_folder(path: Path) -> Path | None:
     """The folder of the run that a path belongs to, there or deleted, by the names that run folders have."""
     return next((each for each in (path, *path.parents) if STAMPED.match(each.name)), None)
+
+
+def check_creatable(runs: Path) -> None:
+    """RecordError where no run's folder can be made below `runs`: one is made, as near as its folders go, and removed."""
+    place = next(each for each in (runs, *runs.absolute().parents) if each.exists())
+    probe = place / f".{secrets.token_hex(4)}"
+    try:
+        probe.mkdir()
+        probe.rmdir()
+    except OSError as error:
+        raise RecordError(f"RUNS={runs}: no folder can be made there: {error.strerror}") from error
 
 
 def write_json(path: Path, content: Any) -> None:

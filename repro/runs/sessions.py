@@ -4,7 +4,7 @@ Runs of one session share the machine, its driver and libraries, its clocks and 
 they are no independent measurements of what another machine, or the same one on another day, would give.
 
 A run records an anonymous identity of its machine and of the machine's start (`repro.launch.host_environment.identity`).
-Older runs recorded neither. Of these the facts that they did record stand in for the identity: system, kernel,
+Older runs recorded neither. Of these the facts that they did record are the identity: system, kernel,
 processor, memory, and the GPUs with their driver and firmware. Two machines that are alike in all of them count as one.
 That can only make sessions fewer, which decides less.
 """

@@ -1,6 +1,7 @@
-"""An optional signature of a run by an SSH key: `<file>.sig` next to the file, made and verified by ssh-keygen.
+"""Signatures by SSH keys: `<file>.sig` next to the file, made and verified by ssh-keygen.
 
-What is signed is the manifest in a run's folder, an archive, or the list of kept runs:
+What is signed is an archive of a host, the manifest in a run's folder, or the list of kept runs. `make archive` signs a
+host's archives with the key that their list names (`repro.runs.digests`); by hand it is
 
     ssh-keygen -Y sign -f ~/.ssh/id_ed25519 -n repro-run runs/<id>/manifest-sha256.txt
 
@@ -17,19 +18,33 @@ from pathlib import Path
 from typing import cast
 
 from repro.runs.digests import REPRODUCED
-from repro.runs.files import SIGNATURE, RunPath, content
+from repro.runs.files import SIGNATURE, RecordError, RunPath, content
+from repro.utils.printable import one_line
 
 NAMESPACE = "repro-run"
 SIGNERS = REPRODUCED / "allowed_signers"
+NAMES = ("id_ed25519", "id_ed25519_sk", "id_ecdsa", "id_ecdsa_sk", "id_rsa")
 TIMEOUT_S = 60
 
 
 @dataclass(frozen=True)
 class Signature:
-    """Result of checking a signature: `good` if it matches these bytes; `text` describes it."""
+    """Result of checking a signature: `good` if it matches these bytes; `text` describes it.
+
+    `key` is the fingerprint of its key, empty if it is not good.
+    """
 
     good: bool
     text: str
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key that can sign: the file of its private or public part, the latter for an agent, and its fingerprint."""
+
+    file: Path
+    fingerprint: str
 
 
 def signature(file: RunPath, signers: Path = SIGNERS) -> Signature | None:
@@ -55,10 +70,51 @@ def signature(file: RunPath, signers: Path = SIGNERS) -> Signature | None:
             for name in principals:
                 verify = ["-Y", "verify", "-f", str(signers), "-I", name, "-n", NAMESPACE, "-s", copy.name]
                 if _keygen(verify, bytes_signed).returncode == 0:
-                    return Signature(True, f"{file.name} is signed by {name} ({key})")
+                    return Signature(True, f"{file.name} is signed by {name} ({key})", key)
         except (OSError, subprocess.TimeoutExpired) as error:
             return Signature(False, f"{file.name}: its signature cannot be verified without ssh-keygen: {error}")
-    return Signature(True, f"{file.name} is signed by a key that {signers} does not name ({key})")
+    return Signature(True, f"{file.name} is signed by a key that {signers} does not name ({key})", key)
+
+
+def keys_at_hand(folder: Path | None = None) -> list[Key]:
+    """The user's SSH keys by which ssh-keygen can sign: in `folder`, ~/.ssh unless given, under ssh's own names."""
+    folder = folder or Path.home() / ".ssh"
+    there = (folder / name for name in NAMES if (folder / name).is_file())
+    return [Key(file, found) for file in there if (found := fingerprint(file))]
+
+
+def fingerprint(key: Path) -> str | None:
+    """The fingerprint of a key, by the file of either part; None if it is none or there is no ssh-keygen."""
+    try:
+        done = _keygen(["-l", "-E", "sha256", "-f", str(key.absolute())])
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    words = done.stdout.decode("utf-8", "replace").split()
+    return words[1] if done.returncode == 0 and len(words) > 1 and words[1].startswith("SHA256:") else None
+
+
+def sign(file: Path, key: Key, at_terminal: bool = False) -> None:
+    """Write the signature next to a file; at a terminal, a passphrase is asked for. RecordError if it cannot."""
+    command = ["ssh-keygen", "-Y", "sign", "-f", str(key.file.absolute()), "-n", NAMESPACE, str(file.absolute())]
+    beside = file.with_name(f"{file.name}{SIGNATURE}")
+    beside.unlink(missing_ok=True)
+    try:
+        done = subprocess.run(
+            command,
+            stdin=None if at_terminal else subprocess.DEVNULL,
+            capture_output=True,
+            start_new_session=not at_terminal,  # without a terminal nothing is asked, which would stop it for ever
+        )
+    except OSError as error:
+        raise RecordError(f"{file} cannot be signed without ssh-keygen: {error}") from error
+    found = signature(file)
+    if done.returncode or found is None or found.key != key.fingerprint:
+        beside.unlink(missing_ok=True)
+        said = done.stderr.decode("utf-8", "replace").split("\n") if done.returncode else ["another key signed it"]
+        raise RecordError(
+            f"{file.name} cannot be signed by {key.file}: {one_line(' '.join(said).strip())}; `ssh-add {key.file}` unlocks a key, and "
+            "KEY=<file> names another"
+        )
 
 
 def _principals(signed: str, signers: Path) -> list[str]:

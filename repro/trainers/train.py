@@ -24,6 +24,9 @@ from repro.trainers.models.parameters import Parameters
 from repro.trainers.monitor import Monitor, Transfer
 from repro.trainers.versions import versions
 
+TF32_SWITCHES = ("CUBLAS_FORWARD_TF32", "CUDNN_FORWARD_TF32")
+"""The variables by which the forwarding libraries may compute in TF32 (`repro.images.stack.TF32`)."""
+
 
 def train(config: Config) -> None:
     """Run all iterations; every process of the layout calls this."""
@@ -85,6 +88,7 @@ def write_start(metrics: Metrics, config: Config, model: flow.nn.Module, memory:
         "device": config.device,
         "data": described(config.data),
         "switches": {name: value for name, value in sorted(os.environ.items()) if name.startswith("ONEFLOW_")},
+        "tf32": config.device == "cuda" and all(os.environ.get(name) == "1" for name in TF32_SWITCHES),
         "rdma": flow.env.rdma_is_initialized(),
         "memory_kind": memory.kind,
         "parameters": sum(each.numel() for name, each in model.named_parameters() if f"model.{name}" != TABLES[1]),

@@ -39,11 +39,14 @@ class Steps:
         if now - self._said < SILENCE_S or self._done >= self._total:
             return
         self._said, spent = now, now - self._started
-        left = spent / self._done * (self._total - self._done)
         behind = f" ({name})" if name else ""
-        self._say(
-            f"{duration(spent)}: {self._done:.0f} of {self._total:.0f} {self._what}{behind}, {duration(left)} left"
-        )
+        done = f"{self._done:.0f} of {self._total:.0f} {self._what}{behind}"
+        self._say(f"{duration(spent)}: {done}{time_left(spent, self._done / self._total)}")
+
+
+def time_left(spent: float, share: float) -> str:
+    """ ", 4 min left" for work of which a share took `spent` seconds; "" if nothing is done yet, or more than expected."""
+    return f", {duration(spent / share * (1 - share))} left" if 0 < share <= 1 else ""
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from repro.analysis.ratio import (
     Ratio,
     published_ratio,
     ratio,
-    ratio_over_runs,
+    ratio_over_sessions,
     repeated_ratio,
 )
 from repro.planning.plan import CONFIDENCE
@@ -95,11 +95,11 @@ def test_a_measured_ratio_over_an_exact_number_or_another_ratio():
     assert repeated_ratio(SEVEN, PUBLISHED_SEVEN) == Ratio(2.0, ratio_interval(SEVEN, PUBLISHED_SEVEN, CONFIDENCE))
 
 
-def test_ratios_of_several_runs_have_the_interval_between_runs():
-    found = ratio_over_runs([0.9, 1.0, 1.1])
+def test_ratios_of_several_sessions_have_the_interval_between_sessions():
+    found = ratio_over_sessions([0.9, 1.0, 1.1])
     assert found.value == pytest.approx(math.exp((math.log(0.9) + math.log(1.1)) / 3))
     assert found.interval == geometric_interval([0.9, 1.0, 1.1], CONFIDENCE) and found.interval.method == STUDENT
-    assert not ratio_over_runs([0.9]).interval
+    assert not ratio_over_sessions([0.9]).interval
 
 
 def test_what_results_keep_of_a_ratio():

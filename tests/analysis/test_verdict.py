@@ -174,7 +174,8 @@ def test_the_remarks_name_what_nobody_can_avoid(tmp_path):
     deviating = {aspect: found.pop(aspect)[1].split(", ") for aspect in ("deviations:speed", "deviations:memory")}
     (unit,) = Plan.from_json(run.description()["plan"]).units
     assert deviating == {
-        f"deviations:{what}": [each.id for each in deviations_of(unit.config, what)] for what in ("speed", "memory")
+        f"deviations:{what}": [each.id for each in deviations_of(unit.report, unit.config, what)]
+        for what in ("speed", "memory")
     }
     assert found == {
         "stack.oneflow": ("0.3.5+cu112.git.8b222ee", "0.8.0+cu102"),
@@ -330,6 +331,9 @@ def test_a_case_that_was_stopped_is_complete_and_has_the_confidence_of_all_looks
     english, chinese = ((run.folder / f"report.{language}.md").read_text() for language in ("en", "zh"))
     assert "after 6, 12 repeats, with 0, 1 values trimmed" in english and "重复 6、12 次之后" in chinese
     assert "| 6/6 |" in english
+    assert "| none: repeats are independent | 0 | 3.4% |" in english and "if repeats are independent." in english
+    assert "The correlation of a repeat with the next one of the same case is −" in english
+    assert "(measured)" in english and "相邻两次重复的相关系数" in chinese
 
 
 # Not comparable

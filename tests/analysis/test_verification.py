@@ -6,8 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from repro.analysis import verification
+from repro.analysis.evidence import Evidence
 from repro.analysis.verification import (
     Verified,
+    _code,
     _commit,
     _cut,
     _digest,
@@ -60,13 +62,29 @@ def test_files_are_as_recorded_or_each_that_is_not_is_named(monkeypatch):
     assert list(_files(a_run())) == [(False, "no list")]
 
 
-def test_figures_are_as_computed_or_each_that_is_not_is_named(monkeypatch):
-    found = SimpleNamespace(lines=lambda: ["throughput differs"], holds=False, attempts=2)
-    monkeypatch.setattr(verification, "examine", lambda run: found)
-    assert list(_figures(a_run())) == [(False, "throughput differs")]
+def test_figures_are_as_computed_or_each_that_is_not_is_named():
+    found = SimpleNamespace(lines=lambda: ["throughput differs"], holds=False, attempts=2, unproven={}, remarks=())
+    assert list(_figures(found)) == [(False, "throughput differs")]
     found.lines, found.holds = (lambda: []), True
-    ((good, text),) = _figures(a_run())
+    ((good, text),) = _figures(found)
     assert good and "of 2 attempts were computed again" in text
+    found.unproven, found.remarks = {"operators": 1}, ("a pause",)
+    assert list(_figures(found))[1:] == [
+        (True, "NOT recorded by 1 of 2 attempts, so that nothing proves it: operators"),
+        (True, "REMARK: a pause"),
+    ]
+    found.holds = False
+    assert [text for _, text in _figures(found)][-1] == "REMARK: a pause", "also where something is wrong"
+
+
+def test_code_is_looked_up_in_a_whole_history(monkeypatch):
+    monkeypatch.setattr(verification.code_lookup, "sentences", lambda run, past, root: [(False, f"in {root}")])
+    monkeypatch.setattr(
+        verification.code_lookup, "withheld", lambda run, unproven, past, root: [f"no {fact}" for fact in unproven]
+    )
+    assert list(_code(a_run(), ["y"], History(frozenset()), Path("x"))) == [(False, "in x"), (False, "no y")]
+    ((good, text),) = _code(a_run(), ["y"], History(frozenset(), "no git"), Path("x"))
+    assert good and text == "whether the recorded code is that of the commit was NOT checked: no git"
 
 
 # Commit
@@ -151,12 +169,12 @@ def test_each_log_that_was_cut_is_named_with_what_is_kept_of_it():
     ]
 
 
-def test_the_record_and_the_archive_may_be_signed(monkeypatch):
+def test_the_record_may_be_signed_and_the_archive_too(monkeypatch):
     asked = []
 
     def signature(file, signers):
         asked.append(file.name)
-        return SimpleNamespace(good=file.name != "run.zip", text=file.name) if "none" not in signers else None
+        return SimpleNamespace(good=file.name != "run.zip", text=file.name, key="") if "none" not in signers else None
 
     monkeypatch.setattr(verification, "signature", signature)
     assert list(_signatures(a_run(archived=True), ["x"])) == [(True, manifest.MANIFEST), (False, "run.zip")]
@@ -165,14 +183,47 @@ def test_the_record_and_the_archive_may_be_signed(monkeypatch):
     assert asked == [manifest.MANIFEST, "run.zip", manifest.MANIFEST, manifest.MANIFEST]
 
 
+@pytest.mark.parametrize(
+    ("pinned", "found", "good", "text"),
+    [
+        (None, None, True, "a.zip is not signed: whoever can write to the repository could have kept it"),
+        (digests.UNSIGNED, None, True, "a.zip is not signed: whoever"),
+        (None, ("K", True), True, "by K"),
+        (digests.UNSIGNED, ("K", False), False, "by K"),
+        ("K", ("K", True), True, "by K"),
+        ("K", ("", False), False, "by "),
+        ("K", None, False, "a.zip is not signed, but {listed} says that K signed it: the signature was removed"),
+        ("K", ("L", True), False, "a.zip is signed by L, but {listed} says that K signed it"),
+    ],
+)
+def test_an_archive_is_signed_by_the_key_that_the_list_names(tmp_path, monkeypatch, pinned, found, good, text):
+    archive, listed = tmp_path / "h200" / "runs" / "a.zip", tmp_path / "SHA256SUMS"
+    monkeypatch.setattr(
+        verification,
+        "signature",
+        lambda file, signers: found and SimpleNamespace(good=found[1], text=f"by {found[0]}", key=found[0]),
+    )
+    monkeypatch.setattr(
+        digests, "signer", lambda host, given, path: pinned if (host, given) == ("h200", listed) else "?"
+    )
+    ((holds, said),) = verification.signed_as_listed(archive)
+    assert holds is good and said.startswith(text.format(listed=listed))
+
+
+def test_an_archive_elsewhere_need_not_be_signed(tmp_path, monkeypatch):
+    monkeypatch.setattr(verification, "signature", lambda file, signers: None)
+    assert list(verification.signed_as_listed(tmp_path / "a.zip")) == []
+
+
 def test_a_kept_preflight_has_only_a_digest_and_signatures(monkeypatch):
-    for name in ("_files", "_figures", "_cut", "_digest", "_signatures"):
+    for name in ("_files", "_figures", "_cut", "_code", "_digest", "_signatures"):
         monkeypatch.setattr(verification, name, lambda *given, name=name: [(True, name)])
     monkeypatch.setattr(verification, "_commit", lambda *given: (False, f"_commit of {given[1].gap}"))
     monkeypatch.setattr(verification, "history", lambda *root: History(frozenset(), "the checkout"))
+    monkeypatch.setattr(verification, "examine", lambda run: Evidence(0, ()))
     assert verification.verify(a_run(PREFLIGHT)).holds == ("_digest", "_signatures")
     whole = verification.verify(a_run(), History(frozenset(), "another"))
-    assert whole.holds == ("_files", "_figures", "_cut", "_digest", "_signatures") and whole.faults == (
+    assert whole.holds == ("_files", "_figures", "_cut", "_code", "_digest", "_signatures") and whole.faults == (
         "_commit of another",
     )
     assert verification.verify(a_run()).faults == ("_commit of the checkout",)
@@ -182,23 +233,63 @@ def test_a_kept_preflight_has_only_a_digest_and_signatures(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("removed", "good", "text"),
+    ("lost", "good", "text"),
     [
         (None, True, "whether a line was ever removed was NOT checked: no git"),
         ([], True, "no line was ever changed or removed"),
-        (["a", "b"], False, "lines were changed or removed since they were committed: a; b"),
+        ([f"# chain {'0' * 64}"], True, "no line was ever changed or removed"),
+        (
+            ["a", f"# chain {'0' * 64}", "b"],
+            False,
+            "lines were changed or removed since they were committed: a; b",
+        ),
     ],
 )
-def test_the_list_of_kept_runs_only_grew(tmp_path, monkeypatch, removed, good, text):
-    monkeypatch.setattr(verification, "removed_lines", lambda listed, root: removed)
+def test_the_list_of_kept_runs_only_grew(tmp_path, monkeypatch, lost, good, text):
+    listed = tmp_path / "SHA256SUMS"
+    monkeypatch.setattr(verification, "lost_lines", lambda listed, lines, root: lost)
     monkeypatch.setattr(verification, "history", lambda root: History(frozenset(), "no git"))
-    signed = []
-    monkeypatch.setattr(verification, "signature", lambda file, signers: signed[0] if signed else None)
-    found = verify_list(tmp_path / "SHA256SUMS")
-    assert (found.holds if good else found.faults) == (f"{tmp_path / 'SHA256SUMS'}: {text}",)
-    assert len(found.holds) + len(found.faults) == 1
-    signed.append(SimpleNamespace(good=False, text="signed by nobody"))
-    assert verify_list(tmp_path / "SHA256SUMS").faults[-1] == "signed by nobody"
+    assert list(verification._committed(listed, tmp_path)) == [(good, f"{listed}: {text}")]
+
+
+def test_the_list_is_a_chain(tmp_path, monkeypatch):
+    listed = tmp_path / "SHA256SUMS"
+    listed.write_text("a\nb\n")
+    monkeypatch.setattr(digests, "chain_faults", lambda listed: ["line 1", "line 2"])
+    assert list(verification._chain(listed)) == [(False, "line 1"), (False, "line 2")]
+    monkeypatch.setattr(digests, "chain_faults", lambda listed: [])
+    text = f"{listed}: 2 lines, each covered by a chain line below it"
+    assert list(verification._chain(listed)) == [(True, text)]
+
+
+def test_no_run_has_two_names(tmp_path, monkeypatch):
+    monkeypatch.setattr(verification.copies, "of_kept", lambda reproduced: ["a is a copy of b"])
+    assert list(verification._names(tmp_path)) == [(False, "a is a copy of b")]
+    monkeypatch.setattr(verification.copies, "of_kept", lambda reproduced: [])
+    assert list(verification._names(tmp_path)) == [(True, "no kept run is another one under a second name")]
+    for error in (RecordError("it is damaged"), KeyError("it is damaged")):
+
+        def refuse(reproduced, error=error):
+            raise error
+
+        monkeypatch.setattr(verification.copies, "of_kept", refuse)
+        ((good, text),) = verification._names(tmp_path)
+        assert good and text.startswith("whether a run is kept under two names was NOT checked: ")
+
+
+def test_all_that_can_be_said_of_the_list_is_said(tmp_path, monkeypatch):
+    listed = tmp_path / "SHA256SUMS"
+    for name in ("_chain", "_committed", "_names", "_versions"):
+        monkeypatch.setattr(verification, name, lambda *given, name=name: [(True, f"{name} {given[0].name}")])
+    monkeypatch.setattr(verification, "signature", lambda file, signers: None)
+    assert verify_list(listed).holds == (
+        "_chain SHA256SUMS",
+        "_committed SHA256SUMS",
+        f"_names {tmp_path.name}",
+        f"_versions {tmp_path.name}",
+    )
+    monkeypatch.setattr(verification, "signature", lambda file, signers: SimpleNamespace(good=False, text="by nobody"))
+    assert verify_list(listed).faults == ("by nobody",)
 
 
 @pytest.mark.parametrize(
@@ -217,3 +308,13 @@ def test_the_code_of_older_runs_is_looked_up(tmp_path, monkeypatch, gap, faults,
     found = list(_versions(tmp_path, tmp_path))
     assert [good for good, _ in found] == [good for good, _ in said]
     assert all(text in line for (_, line), (_, text) in zip(found, said, strict=True))
+
+
+def test_removed_runs_and_other_signers_are_remarked(tmp_path, monkeypatch):
+    monkeypatch.setattr(digests, "reasons", lambda host: {"h200/runs/a.zip": "it was wrong"})
+    monkeypatch.setattr(digests, "signers", lambda host: [("K", "b"), ("L", "c"), ("none", "d")])
+    assert verification.remarks(tmp_path / "h200") == [
+        "REMARK: h200/runs/a.zip was removed: it was wrong",
+        "REMARK: from c on archives of h200 are signed by L, before by K: whether that is right only the owner of K knows",
+        "REMARK: from d on archives of h200 are signed by none, before by L: whether that is right only the owner of L knows",
+    ]

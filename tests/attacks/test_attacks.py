@@ -3,147 +3,60 @@
 An attack is a function that bends a copy of a kept run and says what the tasks answer. One that nothing stops fails.
 """
 
-import contextlib
-import io
 import json
 import re
 import shutil
 import subprocess
-import tempfile
-import zipfile
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from repro.analysis import verification
-from repro.analysis.evidence import examine
 from repro.analysis.measurement import LOG
 from repro.analysis.results import summarise
 from repro.analysis.verdict import DECIDED, judge
-from repro.analysis.withdrawn import configurations
 from repro.cli import report as tasks
-from repro.cli.settings import Exit, Invocation
+from repro.cli.settings import Invocation
 from repro.launch.program_code import program_code, refuse_other_code
 from repro.planning.plan import Plan
 from repro.published.cases import load_catalogue
 from repro.report.host.keep import keep
-from repro.report.host.results import load
-from repro.runs import digests, history
-from repro.runs.archive import write_archive
-from repro.runs.digests import REPRODUCED, Withdrawal, enter
-from repro.runs.files import KEPT, names
-from repro.runs.manifest import MANIFEST, OWN, manifest_text, record
+from repro.runs import digests
+from repro.runs.files import KEPT
+from repro.runs.manifest import MANIFEST
 from repro.runs.metrics import METRICS
 from repro.runs.record import Run
 from repro.runs.signature import NAMESPACE
-from repro.utils.errors import ReproError
 from repro.utils.paths import sha256
+from tests.support.bent import (
+    Attack,
+    Scene,
+    answer,
+    check_stopped,
+    edit,
+    edit_lines,
+    forge_manifest,
+    listed_in,
+    print_table,
+)
 from tests.support.synthetic import add_attempt, published_run
 
-HOST = "h200"
 BENT = "20261122-231005-gpt-published"
 """The kept run that is bent: GPT on one and two GPUs with PyTorch beside it, two repeats each."""
 ANOTHER = "20261121-184824-bert-published"
 FASTER = 1.25
 
 
-class Scene:
-    """Copies of two kept runs as a host keeps them, and of one of them as a run of one's own (`run`)."""
-
-    def __init__(self, folder: Path):
-        self.runs = folder / "runs"
-        self.hosts = folder / "reproduced"
-        self.kept = self.hosts / HOST / "runs" / f"{BENT}.zip"
-        self.listed = self.hosts / digests.NAME
-        self.kept.parent.mkdir(parents=True)
-        for name in (BENT, ANOTHER):
-            self.kept.with_name(f"{name}.zip").write_bytes(kept_archive(name))
-            enter(self.kept.with_name(f"{name}.zip"), self.listed)
-        self.run = self.unpacked("one-of-ones-own")
-        (self.run / KEPT).unlink()
-        (self.run / MANIFEST).unlink()
-        edit(self.run / "run.json", lambda description: description.update(id=self.run.name))
-        record(Run(self.run))
-
-    def unpacked(self, name: str) -> Path:
-        """The kept run, unpacked among one's own runs."""
-        with zipfile.ZipFile(self.kept) as archive:
-            archive.extractall(self.runs / name)
-        return self.runs / name
-
-    def packed(self, folder: Path, archive: Path) -> None:
-        """An archive of a folder in the place of another."""
-        archive.unlink(missing_ok=True)
-        write_archive(archive, {path: folder / path for path in names(folder)})
-
-    def attempt(self, number: int = 0) -> Path:
-        """The folder of one of OneFlow's successful attempts on two GPUs."""
-        return self.run / on_two_gpus(Run(self.run).attempts())[number]["folder"]
-
-    def report(self, run: Path | None = None) -> str | None:
-        return answer(lambda: tasks.report.body(Invocation("report", {}), str(run or self.run), self.runs))
-
-    def verify(self, run: Path | None = None) -> str | None:
-        return answer(lambda: tasks.verify.body(Invocation("verify", {}), str(run or self.run), self.runs))
-
-    def both(self, run: Path | None = None) -> list[str | None]:
-        """What both tasks say of a run."""
-        return [self.report(run), self.verify(run)]
-
-    def verify_figures(self, run: Run) -> str | None:
-        """What contradicts a run's figures in its raw output."""
-        return "\n".join(examine(run).lines()) or None
-
-    def page(self) -> str | None:
-        """What writing the host's page says."""
-        return answer(lambda: load(HOST, self.hosts))
+ATTACKS: list[Attack] = []
+attack = listed_in(ATTACKS)
 
 
-def kept_archive(name: str) -> bytes:
-    """A kept run's archive, or that of one that has been withdrawn since."""
-    archive = REPRODUCED / HOST / "runs" / f"{name}.zip"
-    digest = str(digests.entered(archive, REPRODUCED / digests.NAME))
-    found = archive.read_bytes() if archive.is_file() else history.committed(archive, digest)
-    if found is None:
-        pytest.skip(f"{archive} was withdrawn, and this clone is shallow")
-    return found
-
-
-def answer(call: Callable[[], object]) -> str | None:
-    """Why a task refused; None if it did not."""
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            call()
-    except Exit as refusal:
-        return refusal.message
-    except ReproError as refusal:
-        return str(refusal)
-    return None
-
-
-def edit(file: Path, change: Callable[[dict], object]) -> None:
-    """Change a JSON file."""
-    content = json.loads(file.read_text())
-    change(content)
-    file.write_text(json.dumps(content))
-
-
-def edit_lines(file: Path, change: Callable[[list[dict]], list[dict] | None]) -> None:
-    """Change the lines of a JSON Lines file, in place or by others."""
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    file.write_text("".join(json.dumps(line) + "\n" for line in change(lines) or lines))
+def on_two(scene: Scene, number: int = 0) -> Path:
+    """The folder of one of OneFlow's successful attempts on two GPUs."""
+    return scene.attempts("as_2x1x1")[number]
 
 
 def on_two_gpus(attempts: list[dict]) -> list[dict]:
     return [each for each in attempts if each["unit"].endswith("as_2x1x1") and each["status"] == "ok"]
-
-
-def forge_manifest(run: Path) -> None:
-    """The record that the files, as they are now, would have had from the beginning."""
-    found = {path: sha256(run / path) for path in names(run) if path not in OWN}
-    (run / MANIFEST).write_text(manifest_text({path: digest for path, digest in found.items() if digest}))
 
 
 def faster_record(scene: Scene) -> None:
@@ -197,28 +110,6 @@ def faster_everywhere(scene: Scene) -> None:
     forge_manifest(scene.run)
 
 
-@dataclass(frozen=True)
-class Attack:
-    """What is tried, and a pattern that every answer must have."""
-
-    title: str
-    stopped_by: str
-    attempt: Callable[[Scene], list[str | None]]
-
-
-ATTACKS: list[Attack] = []
-
-
-def attack(title: str, stopped_by: str) -> Callable:
-    """Add an attack to the list."""
-
-    def added(function: Callable[[Scene], list[str | None]]) -> Callable:
-        ATTACKS.append(Attack(title, stopped_by, function))
-        return function
-
-    return added
-
-
 @attack("throughput edited in attempts.jsonl", r"changed: attempts\.jsonl")
 def throughput(scene):
     faster_record(scene)
@@ -247,7 +138,10 @@ def throughput_with_logs(scene):
     return scene.both()
 
 
-@attack("… and rank 0's metrics, but for their times", r"seconds from iteration .* in its throughputs, .* in the clock")
+@attack(
+    "… and rank 0's metrics, but for their times",
+    r"seconds from iteration .* in the latencies in metrics-rank0\.jsonl, .* in the clock",
+)
 def throughput_with_metrics(scene):
     faster_record(scene)
     faster_logs(scene)
@@ -286,18 +180,14 @@ def kept_run(scene):
 
 @attack("… and its line in SHA256SUMS changed", r"lines were changed or removed since they were committed")
 def list_of_digests(scene):
-    git = ["git", "-C", str(scene.hosts), "-c", "user.name=a", "-c", "user.email=a@b"]
-    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "Keep"]):
-        subprocess.run([*git, *command], check=True, capture_output=True)
+    scene.commit()
     before = digests.entered(scene.kept, scene.listed)
     faster_everywhere(scene)
     scene.packed(scene.run, scene.kept)
     scene.listed.write_text(scene.listed.read_text().replace(str(before), str(sha256(scene.kept))))
-    pending = verification.verify_list(scene.listed, root=scene.hosts)
-    subprocess.run([*git, "commit", "-qam", "Tidy"], check=True, capture_output=True)
-    history.history.cache_clear()
-    committed = verification.verify_list(scene.listed, root=scene.hosts)
-    return ["\n".join(each.faults) or None for each in (pending, committed)]
+    pending = scene.verify_list()
+    scene.commit("Tidy")
+    return [pending, scene.verify_list()]
 
 
 @attack("a kept archive swapped for another", r"is not the archive that was kept")
@@ -310,40 +200,6 @@ def swapped(scene):
 def removed(scene):
     scene.kept.unlink()
     return [scene.page()]
-
-
-def withdraw(scene: Scene, units: Iterable[str], successor: str) -> None:
-    """Remove the archive of the kept run, and add a line by which this run supersedes it."""
-    named = {unit: unit for unit in units}
-    digests.withdraw(scene.kept.parents[1], [Withdrawal(f"{HOST}/runs/{BENT}.zip", named, (successor,))])
-
-
-@attack("… and withdrawn for a run of another configuration", r"but no run that its line names, .* measured DP_")
-def withdrawn_for_another(scene):
-    withdraw(scene, configurations(Run(scene.kept)), ANOTHER)
-    return [scene.page(), "\n".join(verification.verify_withdrawn(scene.kept.parents[1], scene.hosts).faults)]
-
-
-@attack("… and withdrawn for a run that nobody kept", r"superseded by faster, which is no kept run")
-def withdrawn_for_nothing(scene):
-    withdraw(scene, configurations(Run(scene.kept)), "faster")
-    return [scene.page()]
-
-
-@attack("… and withdrawn for itself", r"but no run that its line names, .* measured DP_")
-def withdrawn_for_itself(scene):
-    withdraw(scene, configurations(Run(scene.kept)), BENT)
-    return [scene.page()]
-
-
-@attack("… and withdrawn as a run of other configurations", r"its line and its archive in the history differ in .*DP_")
-def withdrawn_as_another(scene):
-    git = ["git", "-C", str(scene.hosts), "-c", "user.name=a", "-c", "user.email=a@b"]
-    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "Keep"]):
-        subprocess.run([*git, *command], check=True, capture_output=True)
-    withdraw(scene, configurations(Run(scene.kept.with_name(f"{ANOTHER}.zip"))), ANOTHER)
-    history.history.cache_clear()
-    return ["\n".join(verification.verify_withdrawn(scene.kept.parents[1], scene.hosts).faults)]
 
 
 @attack("a run put among the kept ones by hand", r"has no line in .*it was never kept")
@@ -385,7 +241,7 @@ def losses(scene):
             if "loss" in event:
                 event["loss"] /= 2
 
-    edit_lines(scene.attempt() / METRICS.format(0), halve)
+    edit_lines(on_two(scene) / METRICS.format(0), halve)
     forge_manifest(scene.run)
     return scene.both()
 
@@ -409,7 +265,7 @@ def planned_batch(scene):
 
 @attack("a failed attempt called a success", r"rows: 10 in logs/local_rank_0/stdout, \d+, not of the same iterations")
 def failed_as_ok(scene):
-    metrics = scene.attempt() / METRICS.format(0)
+    metrics = on_two(scene) / METRICS.format(0)
     lines = metrics.read_text().splitlines(keepends=True)
     metrics.write_text("".join(lines[: len(lines) // 2]))
     forge_manifest(scene.run)
@@ -418,7 +274,7 @@ def failed_as_ok(scene):
 
 @attack("a repeat hidden by deleting its line", r"no line of attempts\.jsonl records this attempt")
 def hidden_line(scene):
-    slow = scene.attempt().relative_to(scene.run).as_posix()
+    slow = on_two(scene).relative_to(scene.run).as_posix()
     edit_lines(scene.run / "attempts.jsonl", lambda lines: [each for each in lines if each["folder"] != slow])
     forge_manifest(scene.run)
     scene.packed(scene.run, scene.runs / "hidden.zip")
@@ -427,7 +283,7 @@ def hidden_line(scene):
 
 @attack("a failed attempt hidden with its files", r"attempt-1: attempt: none in attempts\.jsonl")
 def hidden_attempt(scene):
-    folder = scene.attempt()
+    folder = on_two(scene)
     again = folder.with_name(folder.name.replace("attempt-1", "attempt-2"))
     folder.rename(again)
     old, new = (each.relative_to(scene.run).as_posix() for each in (folder, again))
@@ -439,7 +295,7 @@ def hidden_attempt(scene):
 
 @attack("one repeat copied over another", r"a copy of units/")
 def copied(scene):
-    first, second = (scene.attempt(number) for number in (0, 1))
+    first, second = (on_two(scene, number) for number in (0, 1))
     shutil.rmtree(second)
     shutil.copytree(first, second)
     places = [each.relative_to(scene.run).as_posix() for each in (first, second)]
@@ -456,7 +312,7 @@ def copied(scene):
 
 @attack("a repeat run again until it was fast", r"attempts that succeeded: 2 in attempts\.jsonl, 1 in a run")
 def best_of_several(scene):
-    folder = scene.attempt()
+    folder = on_two(scene)
     again = folder.with_name(folder.name.replace("attempt-1", "attempt-2"))
     shutil.copytree(folder, again)
     old, new = (each.relative_to(scene.run).as_posix() for each in (folder, again))
@@ -565,7 +421,7 @@ def other_trainer(scene):
 
 @pytest.fixture
 def scene(tmp_path):
-    return Scene(tmp_path)
+    return Scene(tmp_path, BENT, ANOTHER)
 
 
 def test_nothing_is_said_against_what_nobody_bent(scene):
@@ -577,22 +433,8 @@ def test_nothing_is_said_against_what_nobody_bent(scene):
 
 @pytest.mark.parametrize("tried", ATTACKS, ids=lambda each: each.attempt.__name__)
 def test_an_attack_is_stopped(scene, tried):
-    answers = tried.attempt(scene)
-    assert answers
-    for said in answers:
-        assert said is not None, "nothing stopped it"
-        assert re.search(tried.stopped_by, said), said
-
-
-def main() -> None:
-    """Try every attack and print the first line of the first answer that has the pattern."""
-    for each in ATTACKS:
-        with tempfile.TemporaryDirectory() as folder:
-            answers = each.attempt(Scene(Path(folder)))
-            lines = [line for said in answers for line in (said or "NOTHING STOPPED IT").splitlines()]
-            shown = next((line for line in lines if re.search(each.stopped_by, line)), lines[0])
-            print(f"{each.title:50} {shown.replace(folder, '…')[:150]}")
+    check_stopped(tried.attempt(scene), tried)
 
 
 if __name__ == "__main__":
-    main()
+    print_table(ATTACKS, lambda folder: Scene(folder, BENT, ANOTHER))

@@ -5,11 +5,11 @@ import re
 import pytest
 
 from repro.published.logs import parse
+from tests.baselines.conftest import COSINE, losses
 from tests.trainers.conftest import configuration
 
 CLOSE = 1e-5
 """Both frameworks compute in fp32, in different orders."""
-COSINE = {"kind": "cosine", "warmup_iterations": 2, "decay_iterations": 5, "min_lr": 0.001}
 POLYNOMIAL = {"kind": "polynomial", "warmup_iterations": 1, "decay_iterations": 5}
 CASES = {
     "gpt": ("gpt", {"schedule": COSINE, "accumulation_steps": 2, "activation_checkpointing": True}),
@@ -22,12 +22,6 @@ CASES = {
 }
 """ResNet50 begins with a seed at which rounding puts no element on the other side of a ReLU's zero."""
 UNFUSED = {"baseline": {"unfused": True}}
-
-
-def losses(run, config: dict) -> dict:
-    outcome = run(config)
-    assert outcome.returncode == 0, outcome.stderr[-4000:]
-    return outcome.losses
 
 
 @pytest.mark.parametrize(("model", "changes"), CASES.values(), ids=CASES)
@@ -56,6 +50,13 @@ def test_unfused_operators_change_no_loss(baseline, name):
     model, changes = CASES[name]
     config = configuration(model, **changes)
     assert losses(baseline, {**config, **UNFUSED}) == pytest.approx(losses(baseline, config), rel=CLOSE)
+
+
+@pytest.mark.parametrize("name", ["gpt", "gpt-2", "bert"])
+def test_the_pytorch_of_2022_prints_the_same_losses(old_baseline, baseline, name):
+    model, changes = CASES[name]
+    config = {**configuration(model, **changes), **UNFUSED}
+    assert losses(old_baseline, config) == pytest.approx(losses(baseline, config), rel=CLOSE)
 
 
 def test_unfused_gradients_travel_in_half_precision(baseline):
@@ -95,9 +96,9 @@ def test_metrics_of_every_rank(baseline):
         assert [event["event"] for event in events] == names
         start = events[0]
         assert (start["rank"], start["world_size"], start["padded_vocab_size"]) == (rank, 2, 500)
-        asked = {"tf32": True, "channels_last": False, "compile": False, "unfused": False}
+        asked = {"tf32": True, "channels_last": False, "compile": False, "unfused": False, "megatron": False}
         read_back = {"tf32_matmul": True, "tf32_cudnn": True, "cudnn_benchmark": True}
-        assert start["settings"] == {**asked, **read_back}
+        assert start["settings"] == {**asked, "amp": False, **read_back}
         assert start["versions"].keys() == {"torch", "torch_commit", "numpy", "python"}
         assert [event.get("loss") for event in events] == [event.get("loss") for event in outcome.events[0]]
     first, last = outcome.rows
@@ -123,7 +124,7 @@ def test_dropout_is_drawn_in_training(baseline):
 def test_refusal_ends_with_2_and_one_line(baseline):
     outcome = baseline(configuration("gpt", (1, 2, 1)), processes=1)
     assert outcome.returncode == 2
-    message = r"run\.py: .*/config\.json: layout\.tensor: baselines are data parallel only, tensor is 2\n"
+    message = r"run\.py: .*/config\.json: layout\.tensor: PyTorch's baselines are data parallel only, tensor is 2\n"
     assert re.fullmatch(message, outcome.stderr)
 
 

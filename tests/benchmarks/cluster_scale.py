@@ -27,6 +27,7 @@ sys.path.insert(0, str(ROOT))
 
 from repro.cluster.cluster import Cluster, Image, Node  # noqa: E402
 from repro.cluster.fingerprint import SCRIPT, gather, probe_arguments  # noqa: E402
+from repro.launch.agent import START  # noqa: E402
 from repro.launch.nodes.code_upload import Code  # noqa: E402
 from repro.launch.nodes.node_check import check_order  # noqa: E402
 from repro.launch.nodes.work import work_of  # noqa: E402
@@ -118,11 +119,11 @@ def far_end(folder: Path, count: int):
 
 def _record(cluster: Cluster, folder: Path) -> None:
     """What this machine answers as a node, with words in the place of times."""
-    agent = [cluster.python, "-B", "-m", "repro.launch.agent"]
+    agent = [*cluster.interpreter, "-c", START, str(ROOT)]
     order = json.dumps(check_order(cluster, cluster.port)) + "\n"
     facts = json.loads(subprocess.run(agent, input=order, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
     (folder / "facts").write_text(json.dumps(facts | {"time": "TIME"}).replace('"TIME"', "TIME") + "\n")
-    probe = [cluster.python, SCRIPT, *probe_arguments(cluster)]
+    probe = [*cluster.interpreter, SCRIPT, *probe_arguments(cluster)]
     found = json.loads(subprocess.run(probe, capture_output=True, text=True, check=True).stdout)
     (folder / "fingerprint").write_text(json.dumps(found | {"times": ["TIMES"]}).replace('"TIMES"', "TIMES") + "\n")
 

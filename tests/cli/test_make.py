@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ from repro.targets import (
 )
 from tests.support import tasks
 from tests.support.paths import ROOT
-from tests.support.patience import patience
+from tests.support.patience import patience, wait_until
 from tests.support.processes import heed_interrupts, processes_of
 
 TASKS = every()
@@ -215,9 +214,7 @@ def test_a_task_whose_make_is_killed_stops_and_says_how_to_go_on(make, tmp_path)
         text=True,
         preexec_fn=heed_interrupts,
     ) as process:
-        deadline = time.monotonic() + patience()
-        while not list(tmp_path.glob("runs/*/units/*/*/metrics-rank0.jsonl")) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until(lambda: list(tmp_path.glob("runs/*/units/*/*/metrics-rank0.jsonl")))
         process.kill()
         _, err = process.communicate(timeout=patience())
     (run,) = (tmp_path / "runs").glob("*-bert-*")

@@ -6,6 +6,7 @@ import pytest
 
 from repro.cluster.local_shell import NOT_FOUND, LocalShell
 from repro.cluster.ssh import RemoteError
+from tests.support.patience import patience
 
 
 def test_arguments_stay_arguments():
@@ -55,10 +56,10 @@ def test_lines_of_output_and_errors_come_one_by_one():
 
 def test_closing_ends_what_is_followed():
     shell, begun, ended = LocalShell(), threading.Event(), []
-    follow = ["sh", "-c", "echo ready; exec sleep 60"]
+    follow = ["sh", "-c", "echo ready; exec sleep 3600"]
     thread = threading.Thread(target=lambda: ended.append(shell.stream(follow, lambda line: begun.set())))
     thread.start()
-    assert begun.wait(10)
+    assert begun.wait(patience())
     shell.close()
-    thread.join(10)
+    thread.join(patience())
     assert ended == [-15]

@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from repro.cluster.login_shell import START, Answer, first_line, why_not_begun
+from tests.support.patience import patience
 
 SHELLS = ["sh", "bash", "dash", "tcsh", "csh", "fish", "zsh"]
 NASTY = [
@@ -33,7 +34,7 @@ def through(shell, argv, stdin=b"", before="", environment=None):
         [shell, "-c", f"{before}{START}"],
         input=first_line(argv) + stdin,
         capture_output=True,
-        timeout=20,
+        timeout=patience(),
         env={**os.environ, **(environment or {})},
     )
     answer = Answer()

@@ -382,10 +382,11 @@ def test_nodes_with_newer_gpus_get_the_newer_libraries_in_containers_and_without
     given = []
     monkeypatch.setattr(provision_module, "_library", lambda name, bundle: Path("/wheels", name))
     monkeypatch.setattr(provision_module, "_play", lambda *arguments: given.append(arguments[5]))
-    provision(replace(V100, stack="cu102-modern", runtime_name=runtime))
+    for check in (False, True):  # a dry run compares them too
+        provision(replace(V100, stack="cu102-modern", runtime_name=runtime), check=check)
     provision(replace(V100, runtime_name=runtime))
     libraries = {"cublas": "/wheels/cuBLAS", "cudnn": "/wheels/cuDNN"}
-    assert given == [{"provision_libraries": libraries}, {}]
+    assert given == [{"provision_libraries": libraries}] * 2 + [{}]
 
 
 @pytest.mark.parametrize(
@@ -406,4 +407,6 @@ def test_what_ansible_does_now_is_read_from_its_callback(tmp_path):
     now.write_text('["base : Pack')
     assert provision_module._now(summary) == "Ansible starts"
     now.write_text(json.dumps(["base : Packages", [f"n{number}" for number in range(8)]]))
-    assert provision_module._now(summary) == "base : Packages: n0, n1, n2, n3, n4, n5 and 2 more"
+    assert provision_module._now(summary) == "role 1 of 9, base : Packages: n0, n1, n2, n3, n4, n5 and 2 more"
+    now.write_text(json.dumps(["Look at the platform", []]))
+    assert provision_module._now(summary) == "Look at the platform"

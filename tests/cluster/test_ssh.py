@@ -7,8 +7,8 @@ import paramiko
 import pytest
 
 from repro.cluster import ssh
-from repro.cluster.ssh import IDLE_S, Remote, RemoteError, each_of, on_all
-from tests.support.patience import patience, slowness
+from repro.cluster.ssh import Remote, RemoteError, each_of, on_all
+from tests.support.patience import patience, wait_until
 
 
 @pytest.fixture
@@ -30,11 +30,16 @@ def test_status_and_errors_are_told_apart(remote):
     assert caught.value.node == "node0"
 
 
+def test_a_message_has_no_text_of_programs():
+    assert ssh.shown(["python3", "-c", "import x\nx.y()", "a b"]) == "python3 -c … 'a b'"
+    assert ssh.shown(["python3", "-c", "x" * 100, "mark"]) == "python3 -c … mark"
+
+
 def test_large_input_goes_over_at_once(remote):
     text = "a line of some length\n" * 20000
     began = time.monotonic()
     assert remote.run(["wc", "-c"], stdin=text).stdout.split() == [str(len(text))]
-    assert time.monotonic() - began < 5 * slowness()
+    assert time.monotonic() - began < patience(5)
 
 
 def test_much_on_both_streams_arrives(remote):
@@ -53,11 +58,12 @@ def test_a_program_that_leaves_its_input_unread_is_not_waited_for(remote):
     assert remote.run(["true"], stdin="x" * 9000000, timeout=patience()).status == 0
 
 
-def test_a_connection_that_rests_closes_at_once(server):
+def test_a_connection_that_rests_closes_at_once(server, monkeypatch):
+    monkeypatch.setattr(ssh, "IDLE_S", 3600.0)
     remote = Remote(server.cluster(), server.cluster().nodes[0])
     began = time.monotonic()
     remote.close()
-    assert time.monotonic() - began < IDLE_S / 2
+    assert time.monotonic() - began < patience()
 
 
 def test_a_command_without_input_does_not_wait_for_any(remote):
@@ -148,21 +154,17 @@ def test_a_missing_node_is_named(server):
 
 def test_all_nodes_at_once_each_with_its_result_or_error(server):
     def work(remote):
-        remote.run(["sleep", "0.5"])
+        together.wait(patience())  # all four are at work at once, or nobody passes
         if remote.node.name == "node1":
             raise ValueError("broken")
         return remote.node.name
 
-    began = time.monotonic()
+    together = threading.Barrier(4)
     results = on_all(server.cluster(4), work)
-    assert time.monotonic() - began < 1.9 * slowness()
     assert list(results) == ["node0", "node1", "node2", "node3"]
     assert isinstance(results.pop("node1"), ValueError)
     assert set(results) == set(results.values())
-    deadline = time.monotonic() + patience()
-    while any(transport.is_active() for transport in server.transports) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(transport.is_active() for transport in server.transports), "a connection was left open"
+    wait_until(lambda: not any(transport.is_active() for transport in server.transports), "a connection was left open")
 
 
 def test_no_more_than_so_many_nodes_are_worked_on_at_a_time(monkeypatch):
@@ -172,7 +174,7 @@ def test_no_more_than_so_many_nodes_are_worked_on_at_a_time(monkeypatch):
     def work(item: int) -> int:
         going.append(item)
         most.append(len(going))
-        meeting.wait(10)
+        meeting.wait(patience())
         going.remove(item)
         if item == 4:
             raise ValueError("four")
@@ -212,7 +214,7 @@ def test_a_login_shell_that_runs_nothing_is_named_with_the_remedy(server, start_
     with Remote(cluster, cluster.nodes[0]) as remote:
         for _ in range(2):
             with pytest.raises(RemoteError, match=said):
-                remote.run(["echo", "x"], stdin="y" * 100_000, timeout=20)
+                remote.run(["echo", "x"], stdin="y" * 100_000, timeout=patience())
         with pytest.raises(RemoteError, match=said):
             remote.stream(["echo", "x"], print)
 

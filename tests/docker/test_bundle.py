@@ -45,7 +45,7 @@ def test_damage_is_found_and_named(bundle, make):
         (bundle / "stranger").unlink()
     assert done.returncode == 1
     assert "trainer.lock was changed" in done.stderr
-    assert "stranger does not belong to the bundle" in done.stderr
+    assert "stranger does not belong to it" in done.stderr
 
 
 def test_a_node_without_network_gets_the_images_from_it_alone(bundle, built, engine, docker):

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from repro.images.kit_pieces import KitError
+from repro.images.offline_folder import OfflineError
 from repro.images.offline_kit import make_kit
 
 WITHOUT_NETWORK = ["unshare", "--net", "env", "-i", "PATH=/usr/bin:/bin", "LANG=C.UTF-8"]
@@ -32,7 +32,7 @@ def kit(scratch, quick):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PATH", f"{quick}:{os.environ['PATH']}")
             made = make_kit(scratch / "kit", (90,), 60, tests=True)
-    except KitError as error:
+    except OfflineError as error:
         if "last commit" in str(error):
             pytest.skip(str(error))
         raise

@@ -200,6 +200,68 @@ def test_login_shells(inventory, tmp_path, two_nodes, do, undo, said, request):
         note(request.node.callspec.id, seconds, message.splitlines()[1])
 
 
+LIMITS = {
+    "MaxSessions 1": (
+        "echo MaxSessions 1 > /etc/ssh/sshd_config.d/sessions.conf; systemctl restart ssh",
+        "rm /etc/ssh/sshd_config.d/sessions.conf; systemctl restart ssh",
+        r"its sshd refuses a further session over one connection .* set MaxSessions to 10",
+    ),
+    "nofile 12": (
+        "echo runner - nofile 12 > /etc/security/limits.d/fault.conf",
+        "rm /etc/security/limits.d/fault.conf",
+        r"its sshd ended the session before the command began .*: the limits nproc or nofile of the account",
+    ),
+    "nproc 12": (
+        "echo runner - nproc 12 > /etc/security/limits.d/fault.conf",
+        "rm /etc/security/limits.d/fault.conf",
+        r"\(limit nproc of this account: 12; raise it in /etc/security/limits\.d|the limits nproc or nofile of the account",
+    ),
+}
+
+
+@pytest.mark.parametrize(("do", "undo", "said"), LIMITS.values(), ids=LIMITS)
+def test_limits_of_the_account(inventory, tmp_path, two_nodes, do, undo, said, request):
+    two_nodes.root("node2", "sh", "-ec", do)
+    try:
+        message, seconds = refusal(inventory, tmp_path)
+    finally:
+        two_nodes.root("node2", "sh", "-ec", undo)
+    assert re.search(f"(?s)node2: .*({said})", message), message
+    assert "node1" not in message
+    note(request.node.callspec.id, seconds, message.splitlines()[-1])
+
+
+@pytest.fixture
+def hidden(two_nodes):
+    """/proc shows an account its own processes alone."""
+    two_nodes.root("node2", "mount", "-o", "remount,hidepid=2", "/proc")
+    yield
+    two_nodes.root("node2", "mount", "-o", "remount,hidepid=0", "/proc")
+
+
+@pytest.mark.parametrize(
+    ("fault", "inject", "said"),
+    [
+        ("", None, None),
+        ("exit=3@1 hang@0", None, "rank 1 on node2 exited with status 3"),
+        ("kill@1 hang@0", None, "rank 1 on node2 was killed by SIGKILL"),
+        (
+            "hang@0 hang@1",
+            faults.kill_engine,
+            "Docker on node2 was killed, stopped or restarted, which ended the container",
+        ),
+    ],
+    ids=["nothing", "a rank exits", "a rank is killed", "the engine is killed"],
+)
+def test_where_processes_of_other_accounts_are_hidden(
+    hidden, launcher, tmp_path, two_nodes, fault, inject, said, request
+):
+    done = launcher.attempt(trainer(tmp_path, fault), inject=inject and (lambda: inject(two_nodes, "node2")))
+    failure = done.outcome.failure
+    assert (failure.text() if failure else None) == said
+    note(f"hidepid=2: {request.node.callspec.id}", done, said or "ok")
+
+
 def test_one_machine_under_two_names(inventory, tmp_path):
     cluster = load_cluster(str(inventory))
     first = cluster.nodes[0]

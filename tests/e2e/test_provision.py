@@ -229,6 +229,14 @@ DRIFTS = {
         "rm /etc/security/limits.d/90-oneflow-reproduction.conf": "Memory that may be locked",
     },
     "ssh_mesh": {"rm ~runner/.ssh/config": "Each node reaches the others with this key"},
+    "nvidia_driver": {
+        "apt-mark unhold cuda-drivers": "Hold them",
+        "rm /etc/apt/preferences.d/oneflow-reproduction-nvidia-driver": "Versions that apt keeps to",
+    },
+    "nvidia_container_toolkit": {
+        "dpkg --purge nvidia-container-toolkit": r"would install nvidia-container-toolkit=1\.17\.8-1 from http"
+    },
+    "trainer_image": {f"docker image rm {IMAGE}": f"would deliver {IMAGE} sha256:[0-9a-f]+ from /"},
     "docker_engine": {
         "gpasswd -d runner docker": "The user of the runs may use it",
         "systemctl stop docker.socket docker.service": "The engine runs",
@@ -254,6 +262,27 @@ def test_a_dry_run_names_each_drift(hosts, bare_nodes, cluster, tmp_path):
     assert mended.succeeded and [each.changed > 5 for each in mended.outcomes] == [False, True]
     done = tasks.run("provision", CLUSTER=cluster.folder, TAGS=tags, CHECK=1, RUNS=tmp_path)
     assert done.stdout.splitlines()[-1] == "up to date", done.stdout
+
+
+@pytest.mark.parametrize(
+    ("role", "changed", "said"),
+    [
+        ("data_set", {"data": "/srv/data"}, "/srv/data on this node has 0 files named"),
+        ("shared_results", {"shared_results": "/srv"}, "/srv on this node is not mounted"),
+    ],
+)
+def test_a_dry_run_names_what_it_cannot_bring(hosts, cluster, role, changed, said):
+    done = provision(dataclasses.replace(cluster, **changed), tags=role, check=True, quiet=True)
+    assert not done.succeeded and all(said in each.message for each in done.outcomes), done
+
+
+def test_a_restart_is_announced_where_the_packages_are_installed(hosts, cluster):
+    """The restart itself takes machines that boot."""
+    given = {"nvidia_driver_restart": True}
+    done = provision(cluster, tags="nvidia_driver", check=True, extra=given, quiet=True)
+    assert [each.changes for each in done.outcomes] == [(f"would restart this node into driver {DRIVER}",)] * 2
+    for each in done.outcomes:
+        assert any(re.match("there is no package linux-headers-", note) for note in each.notes), each.notes
 
 
 def test_a_bundle_brings_the_image(hosts, cluster, tmp_path):
@@ -318,6 +347,22 @@ def test_without_sudo_a_dry_run_tells_what_is_there_and_what_is_missing(hosts, b
     assert refused.returncode == 1 and found, refused.stdout
     assert "(provisioning needs sudo without a password for the user on the node;" in found[2]
     note("sudo asks for a password", float(found[1]), found[2])
+
+
+def test_a_sudo_that_wants_a_terminal_is_named(hosts, bare_nodes, cluster):
+    rule = "/etc/sudoers.d/terminal"
+    bare_nodes.root("node2", "sh", "-ec", f"echo 'Defaults requiretty' > {rule}; chmod 440 {rule}")
+    try:
+        done = tasks.run("provision", CLUSTER=cluster.folder, CHECK=1, LIMIT="node2")
+        refused = tasks.run("provision", CLUSTER=cluster.folder, LIMIT="node2")
+    finally:
+        bare_nodes.root("node2", "rm", rule)
+    assert "node2 cannot be provisioned: its sudo wants a terminal (requiretty in /etc/sudoers)" in done.stdout
+    found = re.search(
+        r"^node2  FAILED  .*? 0 changed, ([\d.]+) s: (.*take requiretty out of /etc/sudoers.*)$", refused.stdout, re.M
+    )
+    assert refused.returncode == 1 and found, refused.stdout
+    note("sudo wants a terminal", float(found[1]), found[2])
 
 
 def test_taken_back(before, provisioned, bare_nodes, cluster):
@@ -403,23 +448,41 @@ def test_an_environment_in_place_of_containers(make_nodes, tmp_path):
         done = provision(described, tags="trainer_image", extra=given, quiet=True)
         assert done.succeeded, done
         assert bool(done.outcomes[0].changed) == changed
+    nodes.root("node1", "sh", "-c", f"echo another > {described.work}/venv/lock.sha256")
+    dry = provision(described, tags="trainer_image", extra=given, check=True, quiet=True)
+    assert any("An empty folder" in change for change in dry.outcomes[0].changes), dry
+    assert provision(described, tags="trainer_image", extra=given, quiet=True).succeeded
     assert nodes.ssh("node1", f"{described.work}/venv/bin/python -c 'import proof'").returncode == 0
     assert nodes.root("node1", "ls", described.work) == "venv"
 
 
 @pytest.mark.long
 def test_infiniband(make_nodes, repositories, tmp_path):
-    """The adapter is a folder of files; kernel modules cannot be loaded in a container."""
+    """The adapter is a folder of files; kernel modules cannot be loaded in a container, but one is there."""
     nodes = make_nodes("infiniband", 1, kind="bare")
     lay_infiniband(nodes, "node1")
     described = changed_inventory(
-        nodes, tmp_path / "inventory", cluster_hca="mlx5_0", infiniband_modules=[], **repositories.variables()
+        nodes,
+        tmp_path / "inventory",
+        cluster_hca="mlx5_0",
+        infiniband_modules=["overlay"],
+        infiniband_address="192.0.2.1/24",
+        **repositories.variables(),
     )
     before = state(nodes)
     for changed in (True, False):
         done = provision(described, tags="infiniband", quiet=True)
         assert done.succeeded, done
         assert bool(done.outcomes[0].changed) == changed
+    drifts = {
+        "dpkg --purge perftest": "would install perftest",
+        "rm /etc/modules-load.d/oneflow-reproduction.conf": "infiniband : Modules at each start",
+        "systemctl disable --now oneflow-reproduction-ipoib": "infiniband : It runs at each start",
+    }
+    nodes.root("node1", "sh", "-ec", "; ".join(drifts))
+    dry = provision(described, tags="infiniband", check=True, quiet=True)
+    assert dry.outcomes[0].changes == tuple(drifts.values())
+    assert provision(described, tags="infiniband", quiet=True).succeeded
     assert "mlx5_0" in nodes.root("node1", "ibstat", "--list_of_cas")
     other = provision(dataclasses.replace(described, hca="mlx5_7"), tags="infiniband", quiet=True)
     assert "cluster_hca is mlx5_7, and this node has mlx5_0" in other.outcomes[0].message

@@ -18,7 +18,8 @@ from repro.images import offline_bundle
 from repro.images.build import Sources, find_docker
 from repro.images.engine import Engine, ImageError
 from repro.images.oci_layout import Image, normalise
-from repro.images.offline_bundle import BundleError, check_bundle, readme, write_bundle
+from repro.images.offline_bundle import check_bundle, write_bundle
+from repro.images.offline_folder import OfflineError, readme, sums
 from repro.images.pins import load_pins
 from repro.images.verify import PROBE, compare, expected, mounts_of
 from repro.utils.paths import ROOT
@@ -247,13 +248,16 @@ def test_a_folder_without_sums_is_no_bundle(tmp_path):
 def test_a_bundle_never_overwrites(tmp_path, monkeypatch):
     (tmp_path / "manifest.json").touch()
     monkeypatch.setattr("repro.images.offline_bundle.LAYOUT", tmp_path)
-    with pytest.raises(BundleError, match="exists already"):
+    with pytest.raises(OfflineError, match="exists already"):
         write_bundle(tmp_path, load_pins())
 
 
 @pytest.mark.parametrize("sbom", [True, False])
 def test_the_readmes_have_the_same_structure_and_code(sbom):
-    english, chinese = (readme(language, [IMAGE], sbom).splitlines() for language in ("en", "zh"))
+    english, chinese = (
+        readme("bundle", language, images=[IMAGE], archive=offline_bundle.ARCHIVE, sbom=sbom).splitlines()
+        for language in ("en", "zh")
+    )
     for one, other in zip(english, chinese, strict=True):
         assert one.split(" ")[0] == other.split(" ")[0] if one.startswith(("#", "|", "`")) else bool(one) == bool(other)
         assert set(re.findall(r"`[^`]+`|^sh .*", one)) <= set(re.findall(r"`[^`]+`|^sh .*", other))
@@ -302,7 +306,7 @@ def test_damage_of_a_bundle_is_named(bundle):
     (bundle / "stranger").touch()
     missing, stranger, changed = check_bundle(bundle)
     assert missing == "apt.lock is missing"
-    assert stranger == "stranger does not belong to the bundle"
+    assert stranger == "stranger does not belong to it"
     assert changed.startswith("trainer.lock was changed: its SHA-256 is ")
 
 
@@ -310,7 +314,7 @@ def test_an_image_that_is_not_in_the_bundle_is_named(bundle):
     """The checksums are right, and the archive has another image than images.json names."""
     other = json.dumps({IMAGE.tag: {"id": "sha256:1", "digest": "sha256:2"}})
     (bundle / "images.json").write_text(other)
-    sums = "".join(f"{digest}  {name}\n" for name, digest in offline_bundle._sums(bundle).items())
-    (bundle / "SHA256SUMS").write_text(sums)
+    text = "".join(f"{digest}  {name}\n" for name, digest in sums(bundle).items())
+    (bundle / "SHA256SUMS").write_text(text)
     (problem,) = check_bundle(bundle)
     assert problem.startswith("images.json names ['sha256:2'], images.tar has ['sha256:")

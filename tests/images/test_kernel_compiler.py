@@ -6,6 +6,7 @@ import sys
 import pytest
 from lz4.block import compress
 
+from repro.images import kernel_compiler
 from repro.images.fatbins import PTX, SASS, fatbins
 from repro.images.kernel_compiler import Compiler, make_overlay
 from repro.images.kernel_overlay import OverlayError
@@ -81,8 +82,8 @@ def site(tmp_path):
     return wheel(tmp_path / "site-packages", libraries)
 
 
-def make(compiler, site, folder):
-    return make_overlay(compiler, 2, site, folder / "overlay", folder / "cubin", lambda line: None)
+def make(compiler, site, folder, say=lambda line: None):
+    return make_overlay(compiler, 2, site, folder / "overlay", folder / "cubin", say)
 
 
 def codes(path):
@@ -109,6 +110,17 @@ def test_the_same_ptx_is_compiled_once_with_the_options_of_its_fatbin(compiler, 
     relocatable = "-arch=sm_90 -maxrregcount=96 -c"
     assert sorted(compiler.commands) == sorted(
         ["-arch=sm_90", "-arch=sm_90 -maxrregcount=48", relocatable, relocatable]
+    )
+
+
+@pytest.mark.parametrize(("jobs", "time"), [(1, "133 min"), (2, "67 min")])
+def test_how_long_it_takes_is_said_at_its_start(compiler, site, tmp_path, monkeypatch, jobs, time):
+    monkeypatch.setattr(kernel_compiler, "_size", lambda piece: 1_000_000_000)
+    monkeypatch.setattr(kernel_compiler.os, "sched_getaffinity", lambda pid: range(jobs))
+    said = []
+    make(compiler, site, tmp_path, said.append)
+    assert said[0] == (
+        f"compiling 4000 MB of PTX in 4 pieces for sm_90, 2 at a time: about {time} on {jobs} processors that do nothing else"
     )
 
 

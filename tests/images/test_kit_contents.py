@@ -10,7 +10,8 @@ from repro.images import kit_contents
 from repro.images.fatbins import PTX, SASS, fatbins
 from repro.images.kernel_overlay import Overlay
 from repro.images.kit_contents import Contents, checkout, relocated
-from repro.images.kit_pieces import Entry, KitError
+from repro.images.kit_pieces import Entry
+from repro.images.offline_folder import OfflineError
 from tests.support.fatbins import library
 
 
@@ -59,7 +60,7 @@ def test_an_installed_file_that_is_not_its_wheels_is_refused(tmp_path):
     assert [entry.name for entry in kit_contents._installed(site, {"toy"})] == ["toy.py"]
     assert list(kit_contents._installed(site, {"other"})) == []
     (site / "toy.py").write_text("2\n")
-    with pytest.raises(KitError, match=r"toy\.py is not as toy's wheel states"):
+    with pytest.raises(OfflineError, match=r"toy\.py is not as toy's wheel states"):
         list(kit_contents._installed(site, None))
 
 

@@ -24,7 +24,7 @@ from repro.published.cases import load_catalogue
 from repro.runs.failures import Failure
 from repro.runs.record import RecordError, Run
 from tests.support.paths import STANDIN, TRAINER_PYTHON
-from tests.support.patience import patience
+from tests.support.patience import patience, wait_until
 from tests.support.runs import attempts, begin, only_run
 
 
@@ -87,10 +87,7 @@ def test_failures_side_by_side_are_tried_again(task, tmp_path):
 
 def test_an_interrupt_ends_and_records_all_that_go_on(tmp_path):
     process = begin(tmp_path, "curves", MODEL="bert", JOBS="2", STANDIN="hang@0")
-    deadline = time.monotonic() + patience()
-    while len(list(tmp_path.glob("runs/*/units/*/*/metrics-rank0.jsonl"))) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: len(list(tmp_path.glob("runs/*/units/*/*/metrics-rank0.jsonl"))) >= 2)
     process.send_signal(signal.SIGINT)
     _, message = process.communicate(timeout=patience())
     assert process.returncode == 130, message
@@ -175,10 +172,10 @@ def bench_of(tmp_path, act, names, jobs, repeats=1, retries=0):
 def test_an_error_in_one_attempt_ends_and_records_the_others(tmp_path):
     def act(name, stop):
         if name == "bad":
-            assert both.wait(20)
+            assert both.wait(patience())
             raise OSError(errno.ENOSPC, "No space left on device")
         both.set()
-        assert stop.wait(20), "nobody stopped it"
+        assert stop.wait(patience()), "nobody stopped it"
         raise KeyboardInterrupt
 
     both = threading.Event()

@@ -1,14 +1,13 @@
 """Samples of the GPUs while an attempt runs: what is read of nvidia-smi's lines, and that nothing is left of it."""
 
 import os
-import time
 
 import pytest
 
 from repro.launch.attempt import Limits
 from repro.launch.gpu_sampler import Sampler, events_of
 from repro.launch.local_attempt import LocalAttempt
-from tests.support.patience import patience
+from tests.support.patience import wait_until
 
 LINES = """0, GPU-aaaa, 99, 15014, 1530, 61
 1, GPU-bbbb, 7, 4, 135, 30
@@ -86,10 +85,7 @@ def test_a_machine_without_gpus_is_not_sampled(tmp_path, monkeypatch):
 
 def test_only_whole_lines_are_read(tmp_path, nvidia_smi):
     with Sampler(tmp_path, True) as sampler:
-        deadline = time.monotonic() + patience()
-        while not (found := sampler.read()) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert len(found) == 1
+        assert len(wait_until(sampler.read)) == 1
         with open(tmp_path / "gpu.csv", "a") as file:
             file.write("0, GPU-aaaa, 5")
         assert sampler.read() == []
@@ -102,9 +98,7 @@ def test_a_line_that_has_only_begun_is_left_for_the_next_read(tmp_path, nvidia_s
     tool = tmp_path / "bin" / "nvidia-smi"
     tool.write_text("#!/bin/sh\nprintf '0, GPU-aaaa, 9'\nexec sleep 60\n")
     with Sampler(tmp_path, True) as sampler:
-        deadline = time.monotonic() + patience()
-        while not (tmp_path / "gpu.csv").read_text() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until(lambda: (tmp_path / "gpu.csv").read_text())
         assert sampler.read() == []
         with open(tmp_path / "gpu.csv", "a") as file:
             file.write("3, 15014, 1530, 61\n")

@@ -18,7 +18,7 @@ from repro.launch.attempt import Limits, Tail, free_port
 from repro.launch.local_attempt import LocalAttempt, local_attempts
 from repro.planning.unit import Unit
 from repro.runs.failures import Failure, explain_logs, last_lines
-from tests.support.patience import patience, slowness
+from tests.support.patience import slowness, wait_until
 from tests.support.processes import processes_of
 from tests.support.runs import CONFIG
 
@@ -122,15 +122,11 @@ def test_the_ranks_end_when_the_controller_is_killed(tmp_path, standin):
     )
     environment = dict(os.environ, STANDIN="hang@0 hang@1")
     controller = subprocess.Popen([sys.executable, "-c", program], env=environment)
-    deadline = time.monotonic() + patience()
-    while len(processes_of(tmp_path)) < 4 and time.monotonic() < deadline:  # controller, launcher, two ranks
-        time.sleep(0.1)
+    wait_until(lambda: len(processes_of(tmp_path)) >= 4)  # controller, launcher, two ranks
     assert len(processes_of(tmp_path)) == 4
     controller.send_signal(signal.SIGKILL)
     controller.wait()
-    deadline = time.monotonic() + patience()
-    while processes_of(tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_until(lambda: not processes_of(tmp_path))
     assert not processes_of(tmp_path)
 
 

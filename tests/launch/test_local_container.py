@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import pytest
@@ -22,7 +21,7 @@ from repro.launch.local_attempt import LocalAttempt
 from repro.launch.local_container import LocalContainer, RuntimeUnavailable
 from repro.planning.plan import PlanError
 from repro.utils.paths import TRAINER_PYTHON
-from tests.support.patience import patience
+from tests.support.patience import wait_until
 from tests.support.processes import processes_of
 from tests.support.runs import CONFIG
 
@@ -168,9 +167,7 @@ def test_what_is_in_a_group_of_its_own_ends_with_the_session():
     """Apptainer's process that mounts the image is; it stays where its parent was killed."""
     script = "import os, time\nif os.fork():\n    time.sleep(60)\nos.setpgid(0, 0)\ntime.sleep(60)\n"
     leader = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
-    deadline = time.monotonic() + patience()
-    while len(of_session(leader.pid)) < 2 and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(lambda: len(of_session(leader.pid)) >= 2)
     leader.kill()
     leader.wait()
     (left,) = of_session(leader.pid)

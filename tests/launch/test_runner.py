@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from tests.support.patience import patience, slowness
+from tests.support.patience import patience, slowness, wait_until
 from tests.support.runs import attempts, begin, only_run
 
 
@@ -91,9 +91,7 @@ def test_a_lost_loss_ends_the_attempt_as_it_is_seen(task):
 
 def test_a_run_folder_that_is_deleted_under_way_is_said_in_a_sentence(tmp_path):
     process = begin(tmp_path, "bench", MODEL="bert", REPEATS="1", STANDIN="slow=4@0", DATA="synthetic")
-    deadline = time.monotonic() + patience()
-    while not list(tmp_path.glob("runs/*/units/*/*/metrics-rank0.jsonl")) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: list(tmp_path.glob("runs/*/units/*/*/metrics-rank0.jsonl")))
     folder = only_run(tmp_path)
     shutil.rmtree(folder)
     _, err = process.communicate(timeout=patience())
@@ -140,9 +138,7 @@ def test_what_ranks_print_reaches_neither_terminal_nor_report_as_it_is(task, tmp
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_stopping_by_hand_keeps_what_is_done(tmp_path, kind):
     process = begin(tmp_path, "bench", MODEL="bert", REPEATS="1", STANDIN="hang@3")
-    deadline = time.monotonic() + patience()
-    while not list(tmp_path.glob("runs/*/units/*4x1x1/*/metrics-rank3.jsonl")) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: list(tmp_path.glob("runs/*/units/*4x1x1/*/metrics-rank3.jsonl")))
     process.send_signal(kind)
     out, err = process.communicate(timeout=patience())
     assert process.returncode == 130
@@ -156,9 +152,7 @@ def test_an_attempt_that_is_killed_with_its_run_is_named_and_recorded_when_the_r
     process = begin(
         tmp_path, "bench", MODEL="bert", CASES="bert_1n1g_bs96", REPEATS="1", STANDIN="hang@0", DATA="synthetic"
     )
-    deadline = time.monotonic() + patience()
-    while not list(tmp_path.glob("runs/*/units/*/*/metrics-rank0.jsonl")) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: list(tmp_path.glob("runs/*/units/*/*/metrics-rank0.jsonl")))
     process.kill()
     process.communicate(timeout=patience())
     folder = only_run(tmp_path)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from repro.perfmodel.calibration import fit, target
 from repro.perfmodel.constants import BOUNDS, as_toml, load_calibration
 from repro.perfmodel.hardware import describe
-from repro.perfmodel.training import family_of, kind_of, training_cases
+from repro.perfmodel.training import kind_of, training_cases
 from repro.published.cases import load_catalogue
 from repro.published.figures import Figure
 
@@ -57,13 +57,13 @@ def test_constants_lie_within_their_bounds():
 
 def test_the_constants_without_a_family_come_from_the_others():
     """BERT's own figures do not matter for the constants that BERT is predicted with."""
-    others = [case if family_of(case) != "bert" else disturbed(case, 3.0) for case in training_cases(CASES)]
-    again = fit([target(case) for case in others if family_of(case) != "bert"], CLUSTER)
+    others = [case if case.family != "bert" else disturbed(case, 3.0) for case in training_cases(CASES)]
+    again = fit([target(case) for case in others if case.family != "bert"], CLUSTER)
     assert again == CALIBRATION.without["bert"]
 
 
 def test_families_are_reports_without_their_date():
-    assert list(dict.fromkeys(map(family_of, CASES))) == list(CALIBRATION.without)
+    assert list(dict.fromkeys(case.family for case in CASES)) == list(CALIBRATION.without)
     assert len({each.report for each in CASES}) == len(CALIBRATION.without) + 1, "ResNet50 has two reports"
 
 

@@ -4,16 +4,18 @@ import csv
 import json
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from repro.launch.attempt import Limits
 from repro.launch.local_attempt import local_attempts
-from repro.planning.baselines import SCRIPT, baseline_program, recorded_command
+from repro.planning import baselines
+from repro.planning.baselines import PROBE, SCRIPT, baseline_program, recorded_command
 from repro.planning.plan import PlanError, make_plan
 from repro.published.cases import load_catalogue
-from repro.utils.i18n import catalogue
 from tests.support.paths import STANDIN, TRAINER_PYTHON
 from tests.support.runs import attempts, only_run
 
@@ -29,9 +31,9 @@ def program(folder: Path, name: str, script: str) -> str:
     return str(path)
 
 
-def interpreter(folder: Path, gpus: int) -> str:
+def interpreter(folder: Path, gpus: int, **more) -> str:
     """What answers the probe as an interpreter with PyTorch does."""
-    facts = json.dumps({"torch": "2.9.1", "cuda": "12.8", "gpus": gpus})
+    facts = json.dumps({"torch": "2.9.1", "cuda": "12.8", "gpus": gpus, **more})
     return program(folder, "python", f"echo 'a warning'; echo '{facts}'")
 
 
@@ -48,6 +50,65 @@ def test_an_interpreter_with_pytorch_is_taken(tmp_path):
     Path(python).unlink()
     with pytest.raises(PlanError, match="no longer there"):
         recorded_command(found.as_json())
+
+
+def test_the_pinned_interpreters_are_taken_where_none_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(baselines, "ROOT", tmp_path)
+    facts = {"megatron_core": "0.16.1", "fused_attention": True, "compiles": True}
+    for name, more in (("baseline", facts), ("baseline-cu102", {**facts, "fused_attention": False})):
+        (tmp_path / f".venv-{name}" / "bin").mkdir(parents=True)
+        interpreter(tmp_path / f".venv-{name}" / "bin", 1, **more)
+    today = baseline_program(None, (), "megatron,pytorch-compiled", 1)
+    assert today.command[0] == str(tmp_path / ".venv-baseline/bin/python")
+    assert (today.lock, today.variants) == ("docker/baseline.lock", ("megatron", "pytorch-compiled"))
+    era = baseline_program("cu102", (), None, 1)
+    assert era.command[0] == str(tmp_path / ".venv-baseline-cu102/bin/python")
+    assert (era.lock, era.variants) == ("docker/baseline-cu102.lock", ("pytorch-unfused",))
+    with pytest.raises(
+        PlanError, match=r"environment baseline-cu102: PyTorch 2.9.1 has no fused attention, which pytorch"
+    ):
+        baseline_program("cu102", (), "pytorch", 1)
+    with pytest.raises(PlanError, match=r"sees 1 of the 2 GPUs here; its CUDA 12.8 has to suit the driver\. Drivers"):
+        baseline_program(None, (), "pytorch", 2)
+
+
+@pytest.mark.parametrize(
+    ("facts", "names", "message"),
+    [
+        ({"megatron_core": None}, "pytorch,megatron", "Megatron-Core is not installed, which megatron needs"),
+        (
+            {"megatron_core": "0.16.1", "compiles": False},
+            "megatron-unfused,pytorch,pytorch-compiled",
+            "megatron-unfused, pytorch-compiled compiles kernels, which needs a C compiler and Python.h",
+        ),
+    ],
+)
+def test_what_an_environment_lacks_for_a_variant_is_named_before_anything_starts(tmp_path, facts, names, message):
+    python = interpreter(tmp_path, 1, **facts)
+    with pytest.raises(PlanError, match=re.escape(f"BASELINE_PYTHON={python}: {message}")):
+        baseline_program(python, (), names, 1)
+    assert baseline_program(python, (), "pytorch", 1).lock == ""
+
+
+def test_the_probe_answers_in_an_interpreter_with_pytorch(tmp_path):
+    """Modules of these names in place of PyTorch and NumPy, since the tests' Python has none."""
+    (tmp_path / "numpy.py").touch()
+    torch = (
+        "class version: cuda = '12.8'\n__version__ = '2.9.1'\nclass cuda:\n    device_count = staticmethod(lambda: 3)\n"
+    )
+    (tmp_path / "torch.py").write_text(torch + "class nn:\n    class functional: pass\ncompile = print\n")
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE], env={"PYTHONPATH": str(tmp_path), "PATH": ""}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "torch": "2.9.1",
+        "cuda": "12.8",
+        "gpus": 3,
+        "megatron_core": None,
+        "fused_attention": False,
+        "compiles": False,
+    }
 
 
 def test_beside_tf32_the_baseline_is_in_tf32_too():
@@ -71,10 +132,12 @@ def test_without_an_interpreter_there_are_no_baselines():
         ("bare", None, 0, "cannot run the baselines: ModuleNotFoundError: No module named 'torch'"),
         ("blind", None, 4, "sees 1 of the 4 GPUs here"),
         ("blind", "pytorch,jax", 0, "BASELINES=pytorch,jax: no jax; there are pytorch, pytorch-unfused"),
-        (None, "pytorch", 0, "BASELINES needs BASELINE_PYTHON"),
+        (None, "pytorch", 0, "BASELINES needs the environment that docker/baseline.lock pins, not installed here"),
+        ("cu102", None, 0, "BASELINES needs the environment that docker/baseline-cu102.lock pins, not installed here"),
     ],
 )
-def test_what_cannot_run_baselines_is_named(tmp_path, python, names, gpus, message):
+def test_what_cannot_run_baselines_is_named(tmp_path, monkeypatch, python, names, gpus, message):
+    monkeypatch.setattr(baselines, "ROOT", tmp_path)
     if python == "bare":
         python = program(tmp_path, "bare", "echo 'ModuleNotFoundError: No module named '\"'torch'\" >&2; exit 1")
     elif python == "blind":
@@ -129,7 +192,7 @@ def test_a_run_with_baselines_and_shrunk_layouts_to_its_reports(task, tmp_path):
     for language in ("en", "zh"):
         text = (folder / f"report.{language}.md").read_text()
         assert said[language] in text
-        equal = catalogue(language).gettext("the repeats are all equal, so their spread is unknown")
+        equal = "1.000 … 1.000 (37.5%)"
         assert f"| {ours[1]} | pytorch | 400.00 | 400.00 | 1.000 | 1.000 | {equal} | 100 | 100 | – |" in text
         assert f"| {ours[1]} | {ours[0]} | 2 | 400.00 | 2.00 | 100.0% | 100.0% | {equal} |" in text
         assert f"| {ours[1]} | DP_8x1x1_16_1536x16 | 2x1x1 | amp | 100 | 4 | 400.00 | 10.00 | 100 |" in text

@@ -1,19 +1,21 @@
 """Layouts shrunk to fewer GPUs, and PyTorch baselines: what is planned, and what the units say of each other."""
 
 import json
+import re
 
 import pytest
 
 from repro.analysis.relations import baseline_relations, layout_relations, scaling_relations
 from repro.analysis.results import summarise
 from repro.models.programs import KINDS
-from repro.models.variants import DEFAULT, VARIANTS
+from repro.models.variants import DEFAULT, MEGATRON, VARIANTS
 from repro.planning.baselines import OF_TF32
 from repro.planning.derived import case_of, shrunk_case
 from repro.planning.plan import Plan, PlanError, make_plan
 from repro.planning.trainer_config import config_of
 from repro.planning.unit import Unit
 from repro.published.cases import Layout, load_catalogue
+from repro.runs import translation
 
 CATALOGUE = load_catalogue()
 BASELINES = DEFAULT
@@ -169,22 +171,45 @@ def test_baselines_come_right_after_their_unit_and_share_its_work():
 
 
 def test_what_a_baseline_cannot_run_has_none_and_what_says_nothing_is_left_out():
-    gpt = plan("gpt", baselines=tuple(VARIANTS))
+    gpt = plan("gpt", baselines=tuple(name for name in VARIANTS if name != "pytorch-channels-last"))
     kinds = {(unit.config["precision"], unit.variant) for unit in gpt.units if unit.baseline_of}
-    assert kinds == {("amp", "pytorch"), ("amp", "pytorch-unfused"), ("amp", "pytorch-compile")}
+    assert kinds == {("amp", name) for name in ("pytorch", "pytorch-unfused", "pytorch-compiled", *MEGATRON)}
     for unit in gpt.units:
         layout = unit.config["layout"]
         refused = layout["tensor"] * layout["pipeline"] > 1 or unit.config["optimizer_sharding"]
         assert (f"{unit.name}.pytorch" in by_name(gpt)) is (not refused and not unit.baseline_of)
+        assert (f"{unit.name}.megatron" in by_name(gpt)) is (not unit.baseline_of), "it runs every layout"
+    variants = tuple(name for name in VARIANTS if name not in MEGATRON)
     options = {
         unit.variant: unit.config["baseline"]
-        for unit in plan("resnet50", "*1n1g*", baselines=tuple(VARIANTS)).units
+        for unit in plan("resnet50", "*1n1g*", baselines=variants).units
         if unit.baseline_of
     }
     channels_last, tf32 = ({kind for kind, each in options.items() if each[key]} for key in ("channels_last", "tf32"))
     assert channels_last == {"pytorch-tf32", "pytorch-channels-last"}
     assert tf32 == {"pytorch-tf32"}
     assert "pytorch-unfused" not in options, "ResNet50 has no attention: it would be pytorch over again"
+
+
+def test_beside_tf32_what_is_compiled_computes_in_tf32():
+    found = plan("resnet50", "*1n1g*", precision="tf32", baselines=("pytorch-compiled",))
+    (compiled,) = {json.dumps(unit.config["baseline"]) for unit in found.units if unit.baseline_of}
+    expected = {"tf32": True, "channels_last": True, "compile": True, "unfused": False, "megatron": False}
+    assert json.loads(compiled) == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "cases", "gpus", "variant", "reason"),
+    [
+        ("bert", None, 8, "megatron", "model: Megatron-Core's baselines train GPT alone, not bert"),
+        ("gpt", "DP_1x1x1*", 0, "megatron-unfused", "device: Megatron-Core computes on GPUs only; on the CPU"),
+        ("gpt", "MP_1x8x1*", 8, "pytorch-compiled", "layout.tensor: PyTorch's baselines are data parallel only"),
+        ("gpt", "DP_1x1x1*", 8, "pytorch-channels-last", "model: gpt has no channels"),
+    ],
+)
+def test_a_variant_that_can_run_nothing_is_refused_by_name(model, cases, gpus, variant, reason):
+    with pytest.raises(PlanError, match=re.escape(f"BASELINES={variant} can run none of these cases: {reason}")):
+        make_plan(CATALOGUE.select(model, cases), gpus, baselines=("pytorch", variant))
 
 
 def test_a_smoke_runs_baselines_must_print_their_units_losses():
@@ -211,9 +236,9 @@ def test_a_plan_from_before_there_were_baselines_is_read():
         "stands_for",
         "reference",
     }
-    assert {"derived_from", "framework", "program", "baseline_of", "tuned_of"} <= new
+    assert {"derived_from", "report", "case", "variant", "framework", "program", "baseline_of", "tuned_of"} <= new
     old["units"] = [{key: value for key, value in unit.items() if key not in new} for unit in old["units"]]
-    assert Plan.from_json(old) == found
+    assert Plan.from_json(translation.description({"plan": old})["plan"]) == found
 
 
 def test_ratios_to_baselines_and_efficiency_come_from_the_run_alone():

@@ -87,7 +87,7 @@ def test_the_tuned_program_trains_on_synthetic_batches():
 
 
 def test_a_case_that_cannot_be_placed_is_skipped_with_the_reason():
-    def misfit(config: dict) -> dict | None:
+    def misfit(report: str, config: dict) -> dict | None:
         return {"message": "{ranks} ranks", "values": {"ranks": 8}} if config["layout"]["data"] == 8 else None
 
     plan = plan_of("bert_1n?g_bs96", misfit=misfit)
@@ -123,4 +123,4 @@ def test_what_is_changed_is_listed():
 def test_memory_is_estimated_near_what_ranks_took(pattern, measured_mib):
     """Measured with 8 ranks and fewer on two processors; larger ones are extrapolated."""
     (unit,) = (unit for unit in plan_of(pattern).units if not is_reference(unit))
-    assert memory_mib(unit.config) == pytest.approx(measured_mib, rel=0.3)
+    assert memory_mib(unit.report, unit.config) == pytest.approx(measured_mib, rel=0.3)

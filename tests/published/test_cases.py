@@ -399,7 +399,7 @@ def test_environments_as_printed():
         "gpt2-small-2020-12": ("10.2", "NVIDIA 440.33.01", "2.7.3"),
         "gpt-3d-2021-05": ("10.2", "440.33.01", None),
     }
-    assert {report.id: report.oneflow for report in CATALOGUE.reports} == {
+    assert {report.id: report.version for report in CATALOGUE.reports} == {
         "resnet50-2020-08-08": "v0.1.8, fix_infer_out_logical_blob_desc@17a2bdc9b",
         "resnet50-2020-08-21": "v0.1.9",
         "bert-2020-08-22": "v0.1.9",

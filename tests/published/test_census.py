@@ -22,20 +22,17 @@ def config(report: str, tensor: int = 1) -> dict:
 )
 def test_types_of_operators_are_the_ports(report, tensor, ported, source):
     published = config(report, tensor)
-    types = operator_types(published)
+    types = operator_types(report, published)
     assert ported <= types and not source & types
-    assert source <= {name for counts in source_operators(published).values() for name in counts}
+    assert source <= {name for counts in source_operators(report, published).values() for name in counts}
 
 
 def test_operators_of_a_layer_count_once_per_layer():
-    published = config("gpt2-small-2020-12")
+    report = "gpt2-small-2020-12"
+    published = config(report)
     layers = published["shape"]["layers"]
-    assert operators(published)["layers"]["layer_norm"] == 2 * layers
-    assert (
-        operators(published)["update"]["adam_update"]
-        == parameter_tensors("gpt2-small-2020-12", layers)
-        == 4 + 12 * layers
-    )
+    assert operators(report, published)["layers"]["layer_norm"] == 2 * layers
+    assert operators(report, published)["update"]["adam_update"] == parameter_tensors(report, layers) == 4 + 12 * layers
 
 
 def test_a_program_without_a_census_has_no_parameter_tensors():

@@ -18,9 +18,10 @@ REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+@[\w.]+:[^#\s]+(#L\d+(-L\d+)?)?")
 REPORTS = {program.report for spec in specs() for program in spec.programs}
 
 
-def config(case: str, **changes) -> dict:
+def program(case: str, **changes) -> tuple[str, dict]:
+    """The report whose program trains a case, and its configuration."""
     (unit,) = make_plan(load_catalogue().select(None, case), 32, "published").units
-    return {**unit.config, **changes}
+    return unit.report, {**unit.config, **changes}
 
 
 def ids(found) -> set[str]:
@@ -54,24 +55,24 @@ def test_each_published_program_deviates_in_its_framework():
 
 
 def test_a_deviation_applies_where_its_conditions_hold():
-    pipeline, alone = config("DP_PP_8x1x4_512_1536x16"), config("DP_1x1x1_2_1536x16")
-    assert {"tied-table-on-two-stages", "compute-stream", "nccl"} <= ids(deviations_of(pipeline))
-    assert not {"tied-table-on-two-stages", "compute-stream", "nccl"} & ids(deviations_of(alone))
-    assert "compute-stream" not in ids(deviations_of(config("2D_PP_2x4x4_512_2304x24")))
-    assert "unknown-images" not in ids(deviations_of(alone))
-    assert "unknown-images" in ids(deviations_of(config("resnet50_0821_1n1g_bs128")))
-    assert "synthetic-input" in ids(deviations_of(alone))
-    assert "synthetic-input" not in ids(deviations_of(config("DP_1x1x1_2_1536x16", data={"kind": "tokens"})))
+    pipeline, alone = program("DP_PP_8x1x4_512_1536x16"), program("DP_1x1x1_2_1536x16")
+    assert {"tied-table-on-two-stages", "compute-stream", "nccl"} <= ids(deviations_of(*pipeline))
+    assert not {"tied-table-on-two-stages", "compute-stream", "nccl"} & ids(deviations_of(*alone))
+    assert "compute-stream" not in ids(deviations_of(*program("2D_PP_2x4x4_512_2304x24")))
+    assert "unknown-images" not in ids(deviations_of(*alone))
+    assert "unknown-images" in ids(deviations_of(*program("resnet50_0821_1n1g_bs128")))
+    assert "synthetic-input" in ids(deviations_of(*alone))
+    assert "synthetic-input" not in ids(deviations_of(*program("DP_1x1x1_2_1536x16", data={"kind": "tokens"})))
     standin = {"kind": "megatron", "standin": "tokens", "scale": "published"}
-    assert {"standin-input"} == ids(deviations_of(config("DP_1x1x1_2_1536x16", data=standin))) - ids(
-        deviations_of(config("DP_1x1x1_2_1536x16", data={"kind": "megatron", "prefix": "text"}))
+    assert {"standin-input"} == ids(deviations_of(*program("DP_1x1x1_2_1536x16", data=standin))) - ids(
+        deviations_of(*program("DP_1x1x1_2_1536x16", data={"kind": "megatron", "prefix": "text"}))
     )
-    assert "initial-values" in ids(deviations_of(alone, "loss")) - ids(deviations_of(alone, "speed", "memory"))
+    assert "initial-values" in ids(deviations_of(*alone, "loss")) - ids(deviations_of(*alone, "speed", "memory"))
 
 
 def test_the_tuned_program_deviates_as_the_published_one():
-    assert ids(deviations_of(config("DP_1x1x1_2_1536x16", program="tuned"))) == ids(
-        deviations_of(config("DP_1x1x1_2_1536x16", program=PUBLISHED))
+    assert ids(deviations_of(*program("DP_1x1x1_2_1536x16", program="tuned"))) == ids(
+        deviations_of(*program("DP_1x1x1_2_1536x16", program=PUBLISHED))
     )
 
 

@@ -19,7 +19,8 @@ title = { en = "A report", zh = "报告" }
 precision = "amp"
 log_generation = "E"
 cluster = "v100x32"
-oneflow = "0.3.5"
+framework = "OneFlow"
+version = "0.3.5"
 trainer = { repository = "owner/name", path = "GPT", commit = "8da0250", printed = "master" }
 source = "owner/name:report.md"
 settings_source = ["report"]

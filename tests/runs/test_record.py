@@ -109,5 +109,6 @@ def test_a_record_from_before_there_were_programs_is_of_the_tuned_one(tmp_path, 
 
 def test_a_record_that_names_the_program_is_read_as_it_is(tmp_path):
     unit = {"name": "a", "framework": "oneflow", "program": "published", "config": {"program": "published"}}
+    unit |= {"report": "bert-2020-08-22", "case": "bert_1n1g_bs96", "variant": None}
     run = Run.create("new", {"plan": {"scale": "published", "kind": "bench", "units": [unit]}}, tmp_path)
     assert run.description()["plan"]["units"] == [unit]

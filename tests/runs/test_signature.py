@@ -5,7 +5,8 @@ import zipfile
 
 import pytest
 
-from repro.runs.signature import NAMESPACE, signature
+from repro.runs.record import RecordError
+from repro.runs.signature import NAMESPACE, Key, fingerprint, keys_at_hand, sign, signature
 
 
 @pytest.fixture
@@ -62,3 +63,66 @@ def test_without_ssh_keygen_it_does_not_pass(signed, signers, monkeypatch):
     monkeypatch.setenv("PATH", "")
     found = signature(signed, signers)
     assert not found.good and "without ssh-keygen" in found.text
+
+
+# Signing
+
+
+@pytest.fixture
+def key(signed):
+    file = signed.with_name("key")
+    return Key(file, fingerprint(file))
+
+
+def test_a_fingerprint_is_that_of_either_part_of_a_key(signed, key):
+    assert key.fingerprint.startswith("SHA256:") and fingerprint(signed.with_name("key.pub")) == key.fingerprint
+    assert signature(signed).key == key.fingerprint
+    assert fingerprint(signed) is None and fingerprint(signed.with_name("absent")) is None
+
+
+def test_keys_at_hand_are_those_that_ssh_uses(signed, tmp_path, monkeypatch):
+    folder = tmp_path / "home" / ".ssh"
+    folder.mkdir(parents=True)
+    for name in ("id_rsa", "id_ed25519", "other"):
+        (folder / name).write_bytes(signed.with_name("key").read_bytes())
+        (folder / name).chmod(0o600)
+    (folder / "id_ecdsa").write_text("no key")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert [each.file.name for each in keys_at_hand()] == ["id_ed25519", "id_rsa"]
+    assert {each.fingerprint for each in keys_at_hand()} == {fingerprint(signed.with_name("key.pub"))}
+    assert keys_at_hand(tmp_path) == []
+
+
+def test_a_file_is_signed_and_signed_again(signed, key, tmp_path):
+    file = tmp_path / "-a.zip"
+    for text in ("one", "another"):
+        file.write_text(text)
+        sign(file, key)
+        assert signature(file).good and signature(file).key == key.fingerprint
+
+
+def test_without_its_passphrase_a_key_signs_nothing(tmp_path):
+    """No terminal: nobody is asked, or a process in the background would wait for ever."""
+    locked = tmp_path / "locked"
+    made = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", locked]
+    subprocess.run(made, check=True, capture_output=True)
+    file = tmp_path / "a.zip"
+    file.write_text("one")
+    with pytest.raises(RecordError, match=r"a\.zip cannot be signed by .*locked: .*ssh-add"):
+        sign(file, Key(locked, fingerprint(locked)))
+    assert not file.with_name("a.zip.sig").exists()
+
+
+def test_a_key_that_is_not_the_named_one_signs_nothing(signed, key, tmp_path):
+    file = tmp_path / "a.zip"
+    file.write_text("one")
+    with pytest.raises(RecordError, match="another key signed it"):
+        sign(file, Key(key.file, "SHA256:other"))
+    assert not file.with_name("a.zip.sig").exists()
+
+
+def test_without_ssh_keygen_nothing_is_signed(signed, key, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(RecordError, match="cannot be signed without ssh-keygen"):
+        sign(signed, key)
+    assert fingerprint(key.file) is None and keys_at_hand(key.file.parent) == []

@@ -1,15 +1,20 @@
 """Builds folders of runs and preflights on GPUs that never took place, as the tasks leave them on some machine."""
 
+import calendar
+import time
+
 from repro.analysis.nccl_transport import transport_of
 from repro.planning.plan import make_plan
 from repro.published.cases import load_catalogue
 from repro.report.run.page import render
 from repro.runs.failures import Failure
 from repro.runs.manifest import record
-from repro.runs.record import Run, write_json
+from repro.runs.record import STAMPED, Run, write_json
 from repro.utils.paths import ROOT
 from tests.support import raw_output
 from tests.support.synthetic import NCCL_LINE, VERSIONS, environment
+
+PYTORCH_VERSIONS = {"torch": "2.8.0", "cuda": "12.8", "nccl": "2.27.3", "python": "3.12.3"}
 
 CASES = "DP_1x1x1_2_1536x16,DP_8x1x1_16_1536x16,MP_1x8x1_16_1536x16"
 CHECKOUT = "/home/someone/checkout"
@@ -17,7 +22,8 @@ RUNS = "/scratch/someone/runs"
 UUID = "GPU-79d32954-53f7-0135-2bd5-d2f66d04944{}"
 H200 = {"name": "NVIDIA H200", "memory.total": "143771", "driver_version": "580.1", "clocks.max.sm": "1980"}
 SAMPLES = "".join(
-    f"0, {UUID.format(0)}, {rest}\n" for rest in ("99, 20000, 1500, 61", "3, 20000, 345, 40", "97, 20000, 1700, 64")
+    f"{index}, {UUID.format(0)}, {rest}\n"
+    for index, rest in enumerate(("99, 20000, 1500, 61", "3, 20000, 345, 40", "97, 20000, 1700, 64"))
 )
 HOST, ADDRESS = "lab-7", "10.20.30.40"
 REPEATS = (1.0, 1.002, 0.998, 1.0, 1.001, 0.999)
@@ -46,10 +52,10 @@ def bench_run(runs, name="20261121-080000-gpt-published", cases=CASES, speed=thr
     )
     run = Run(runs / name)
     run.folder.mkdir(parents=True)
-    command = f"make bench MODEL=gpt FIT=2,4 RUNS={RUNS}"
+    command = f"make bench MODEL=gpt MAX_GPUS=2,4 RUNS={RUNS}"
     write_json(
         run.folder / "run.json",
-        {"id": name, "created": 1.79e9, "command": command, "environment": described, "plan": plan.as_json()},
+        {"id": name, "created": began(name), "command": command, "environment": described, "plan": plan.as_json()},
     )
     if failed:
         _attempt(run, plan.units[0], 1, None)
@@ -59,6 +65,13 @@ def bench_run(runs, name="20261121-080000-gpt-published", cases=CASES, speed=thr
     render(run, figures=False)
     record(run)
     return run
+
+
+def began(name) -> float:
+    """When a run was created, UTC: what its name says, if that has a time."""
+    if not STAMPED.match(name):
+        return 1.79e9
+    return float(calendar.timegm(time.strptime(name[:15], "%Y%m%d-%H%M%S")))
 
 
 def preflight_folder(folder):
@@ -107,7 +120,7 @@ def preflight_folder(folder):
 
 def _attempt(run, unit, repeat, speed):
     """An attempt and its files; one without a speed has failed."""
-    started = 1.79e9 + 100 * len(run.attempts())
+    started = began(run.id) + sum(each["wall_s"] for each in run.attempts())
     folder = run.attempt_folder(unit.name, repeat)
     here = folder.relative_to(run.folder).as_posix()
     output = f"{RUNS}/{run.id}/{here}"
@@ -126,7 +139,7 @@ def _attempt(run, unit, repeat, speed):
         "host": HOST,
         "device": "cuda",
         "gpu": H200["name"],
-        "versions": VERSIONS,
+        "versions": PYTORCH_VERSIONS if unit.baseline_of else VERSIONS,
         "parameters": 1,
         "libraries": [f"{CHECKOUT}/.venv-trainer/lib/libcudnn.so.7.6.5", "/usr/local/cuda/lib/libcublas.so.13.1"],
     }
@@ -149,8 +162,8 @@ def _attempt(run, unit, repeat, speed):
         "repeat": repeat,
         "started": started,
         "folder": here,
-        "wall_s": 20.0,
-        "trainer_s": 19.0,
+        "wall_s": raw_output.seconds(unit, speed or 1.0) + 2,
+        "trainer_s": raw_output.seconds(unit, speed or 1.0) + 1.9,
         **raw_output.figures(folder, unit, started),
         "status": "ok",
         "failure": None,

@@ -7,12 +7,11 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.patience import patience
+from tests.support.patience import wait_until
 
 NEEDED = ("ip", "sshd", "ssh-keygen")
 PORT = 2222
@@ -108,10 +107,7 @@ def _serve(host: Host, key: Path) -> subprocess.Popen:
 
 def _wait(host: Host) -> None:
     """Until its server answers on its own network."""
-    deadline = time.monotonic() + patience()
-    while "Server listening" not in (host.folder / "log").read_text():
-        assert time.monotonic() < deadline, (host.folder / "log").read_text()
-        time.sleep(0.02)
+    wait_until(lambda: "Server listening" in (host.folder / "log").read_text())
 
 
 def reached_directly(host: Host) -> bool:

@@ -34,6 +34,11 @@ def events(unit, samples_per_s, first_at, start=(), memory_mib=None):
     ]
 
 
+def seconds(unit, samples_per_s):
+    """From the start event to the end, at this speed."""
+    return unit.config["iterations"] * unit.global_batch / samples_per_s
+
+
 def log_text(unit, of_rank_0, memory_mib=None):
     """Rank 0's log of these events, in the unit's generation, with a reading of memory if there is one."""
     generation = unit.config["log_generation"]

@@ -7,14 +7,16 @@ from repro.planning.unit import Unit
 from tests.support.metrics import row
 
 
-def measured(name, throughputs, memory=600.0):
+def measured(name, throughputs, memory=600.0, case=""):
+    """A unit of the report of 21 August with these throughputs; it stands for `case`, if there is one."""
     config = {
-        "log_generation": "A",
+        "log_generation": "B",
         "precision": "fp32",
         "shape": {"image_size": 32},
         "layout": {"data": 1, "tensor": 1, "pipeline": 1},
     }
-    unit = Unit(name, "resnet50", config, {}, 128)
+    identity = {"report": "resnet50-2020-08-21", "case": case, "stands_for": (case,) if case else ()}
+    unit = Unit(name, "resnet50", config, {}, 128, **identity)
     middle = sorted(throughputs)[len(throughputs) // 2] if throughputs else None
     return SimpleNamespace(unit=unit, throughputs=throughputs, throughput=middle, memory_mib=memory)
 

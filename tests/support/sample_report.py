@@ -4,19 +4,8 @@ from pathlib import Path
 
 from repro.report.charts.canvas import write_svg
 from repro.report.charts.lines import LineChart, Series
-from repro.report.document import (
-    Attachment,
-    Cell,
-    Code,
-    Column,
-    Document,
-    Figure,
-    Items,
-    Section,
-    Table,
-    Text,
-    figure,
-)
+from repro.report.document import Attachment, Cell, Code, Column, Document, Figure, Items, Section, Table, Text
+from repro.report.tables import figure
 
 ROWS = (("DP_8x1x1", 383.76), ("DP_16x1x1", 2942.3), ("MP_1x8x1", None), ("2D_2x4x1", 95.3))
 WORDS = {

@@ -93,7 +93,8 @@ def add_attempt(run, case, repeat, factor=1.0, status="ok", **changes):
     if status == "ok":
         attempt |= {
             **raw_output.figures(folder, unit, started),
-            "trainer_s": 1.9,
+            "wall_s": raw_output.seconds(unit, speed) + 2,
+            "trainer_s": raw_output.seconds(unit, speed) + 1.9,
             "failure": None,
             "log_tail": "",
         }

@@ -100,7 +100,7 @@ def test_the_call_of_oneflow_for_global_tensors_fails(train, tmp_path, layout, g
 def test_oneflow_aborts_where_the_check_of_token_files_says(python, tmp_path, tokens_there, samples, gives):
     write_tokens(str(tmp_path / "text"), documents(tokens_there))
     command = [python, ROOT / "tests" / "trainers" / "token_reader_probe.py", tmp_path / "text", "8", str(samples)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=patience(), check=False)
     assert (done.stdout.strip() == str(samples)) is (done.returncode == 0) is gives, done.stderr
     with nullcontext() if gives else pytest.raises(TokenFileError):
         read_index(str(tmp_path / "text")).check(8, samples)

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import json
 import os
-import resource
 import select
 import shutil
 import signal
@@ -30,7 +28,7 @@ from repro.launch.agent.lock import Held, acquire
 from repro.launch.agent.meeting import meet
 from repro.launch.agent.node import engines, facts, port_is_free, remove_containers
 from repro.launch.agent.processes import end as end_processes
-from repro.launch.agent.processes import end_group, identity, lock_all_memory, of_session
+from repro.launch.agent.processes import end_group, identity, limit_reached, lock_all_memory, of_session
 from repro.launch.agent.ranks import Files, Ranks, launcher_of
 from repro.launch.agent.tracing import link_cupti
 from repro.launch.agent.unlock import free, survey
@@ -382,21 +380,6 @@ def main() -> None:
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         send(error=str(error) + limit_reached(error))
         sys.exit(1)
-
-
-def limit_reached(error: Exception) -> str:
-    """What to do about an error that means that a limit of this account is reached; "" for another."""
-    number = getattr(error, "errno", None)
-    if number in (errno.EMFILE, errno.ENFILE):
-        name, limit = "nofile", resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    elif number == errno.EAGAIN or "start new thread" in str(error):
-        name, limit = "nproc", resource.getrlimit(resource.RLIMIT_NPROC)[0]
-    else:
-        return ""
-    shown = (
-        "unlimited for one session, so it is one of the service or slice" if limit == resource.RLIM_INFINITY else limit
-    )
-    return f" (limit {name} of this account: {shown}; raise it in /etc/security/limits.d, then connect again)"
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import hashlib
 import os
@@ -12,18 +13,22 @@ import subprocess
 import time
 
 from repro.launch.agent.gpus import files, gpus
+from repro.launch.agent.processes import limit_reached
 
 DOCKER_S = 30
 ROUNDS = 5
 PATIENCE_S = 10.0
+ENGINE_PIDS = ("/run/docker.pid", f"/run/user/{os.getuid()}/docker.pid")
 """How long an engine that is restarted takes, and more."""
+NO_THREAD = ("failed to create new OS thread", "pthread_create failed")
+"""What a program in Go prints, before its registers, where it can start no thread."""
 NOT_HERE = ("no such image", "image not known")
 """What Docker says of an image that it does not have, and Podman."""
 
 
 def docker(*arguments: str) -> subprocess.CompletedProcess:
-    """Run the Docker client; OSError without one, TimeoutExpired if the engine hangs."""
-    return subprocess.run(
+    """Run the Docker client; OSError without one, or if it can start no thread; TimeoutExpired if the engine hangs."""
+    done = subprocess.run(
         ("docker", *arguments),
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -32,6 +37,9 @@ def docker(*arguments: str) -> subprocess.CompletedProcess:
         timeout=DOCKER_S,
         check=False,
     )
+    if done.returncode and any(words in done.stderr for words in NO_THREAD):
+        raise OSError(errno.EAGAIN, "Docker's client can start no thread")
+    return done
 
 
 def remove_containers(*match: str) -> None:
@@ -62,13 +70,32 @@ def first_process(container: str) -> int:
 
 
 def engines() -> set[tuple[int, str]]:
-    """The Docker engines that run on this node: process number and start of each; empty where none can be seen."""
+    """The Docker engines that run on this node: process number and start of each; empty where none can be seen.
+
+    Where /proc hides other accounts' processes (hidepid), the engine's own record of its number is asked.
+    """
     found = set()
     for entry in glob.glob("/proc/[0-9]*"):
         if _first_line(entry + "/comm") == "dockerd":
             fields = _first_line(entry + "/stat").rpartition(")")[2].split()
             found |= {(int(entry[6:]), fields[19])} if fields else set()
-    return found
+    return found or {each for path in ENGINE_PIDS if (each := _recorded_engine(path))}
+
+
+def _recorded_engine(path: str) -> tuple[int, str] | None:
+    """The engine that wrote its number into a file, and when; None if it has ended, or wrote none."""
+    try:
+        with open(path) as file:
+            pid, since = int(file.read()), str(os.fstat(file.fileno()).st_mtime_ns)
+    except (OSError, ValueError):
+        return None
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        pass
+    return pid, since
 
 
 def image_ids(names: list[str]) -> dict:
@@ -81,7 +108,7 @@ def image_ids(names: list[str]) -> dict:
         try:
             done = docker("image", "inspect", "--format", "{{.Id}}", name)
         except (OSError, subprocess.TimeoutExpired) as error:
-            return {"error": str(error)}
+            return {"error": str(error) + limit_reached(error)}
         if done.returncode and not any(words in done.stderr.lower() for words in NOT_HERE):
             return {"error": (done.stderr.strip().splitlines() or ["?"])[-1]}
         given = done.stdout.strip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
 import signal
@@ -138,6 +139,21 @@ def lock_all_memory() -> None:
     """Let this process and its children lock as much memory as the machine permits; InfiniBand needs it."""
     _, most = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (most, most))
+
+
+def limit_reached(error: Exception) -> str:
+    """What to do about an error that means that a limit of this account is reached; "" for another."""
+    number = getattr(error, "errno", None)
+    if number in (errno.EMFILE, errno.ENFILE):
+        name, limit = "nofile", resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    elif number == errno.EAGAIN or "start new thread" in str(error):
+        name, limit = "nproc", resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    else:
+        return ""
+    shown = (
+        "unlimited for one session, so it is one of the service or slice" if limit == resource.RLIM_INFINITY else limit
+    )
+    return f" (limit {name} of this account: {shown}; raise it in /etc/security/limits.d, then connect again)"
 
 
 def may_end(pid: int) -> bool:

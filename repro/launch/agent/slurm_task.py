@@ -94,14 +94,14 @@ def node_held(owner: dict, mine: dict) -> Iterator[bool]:
 
 def run_agent(mine: dict) -> int:
     """Run the agent with this node's order; its status. Whatever ends it, no container is left."""
+    from repro.launch.agent import START
     from repro.launch.agent.leftovers import AGENT
     from repro.launch.agent.node import remove_containers
     from repro.launch.agent.processes import identity
 
     agent = subprocess.Popen(
-        [sys.executable, "-B", "-m", "repro.launch.agent.__main__"],
+        [sys.executable, "-I", "-B", "-c", START, mine["code"]],
         stdin=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": mine["code"]},
     )
     assert agent.stdin is not None
     own = identity(agent.pid)

@@ -21,7 +21,8 @@ WHAT = "the versions of PyTorch"
 def probe_argv(cluster: Cluster, user: str, owner: str = "probe") -> list[str]:
     """The command that prints the versions of a node's PyTorch, in a container if the node's ranks run in one.
 
-    `user` is "uid:gid" there. The container's name has a part of its own besides `owner`.
+    `user` is "uid:gid" there. The container's name has a part of its own besides `owner`. Like ranks, it heeds no
+    variable that a node's modules set for other Pythons.
     """
     container = Container(
         image=cluster.baseline.image,
@@ -33,7 +34,7 @@ def probe_argv(cluster: Cluster, user: str, owner: str = "probe") -> list[str]:
         name=f"reproduction-{secrets.token_hex(5)}-{owner}",
         labels=((RUN, WHAT), (USER, user.partition(":")[0]), (WORK, cluster.work)),
     )
-    return [*cluster.runtime.command(container), cluster.baseline.python, "-c", PROBE]
+    return [*cluster.runtime.command(container), cluster.baseline.python, "-E", "-c", PROBE]
 
 
 def versions_on(remote: Remote, user: str) -> dict:

@@ -9,10 +9,11 @@ from pathlib import Path
 from repro.cluster.cluster import Cluster
 from repro.cluster.ssh import NOT_FOUND, Remote, RemoteError, Result
 from repro.images.stack import COMPAT, TRACER, compat_sources
+from repro.launch.agent import START
 from repro.launch.nodes.libraries import COMPAT_FOLDER, needs_forwarders
-from repro.launch.program_code import files_digest
 from repro.models.extensions import folders_of
 from repro.planning.baselines import SCRIPT as BASELINE
+from repro.runs.program_files import files_digest
 from repro.utils.paths import PACKAGE, TRAINER, sha256_of
 
 PATIENCE_S = 60
@@ -93,19 +94,19 @@ class Code:
         """Where it is on a node."""
         return f"{work}/code/{self.digest}"
 
-    def agent(self, work: str, python: str, *mark: str) -> list[str]:
-        """The command that starts the agent on a node; it writes no bytecode next to the code.
+    def agent(self, cluster: Cluster, *mark: str) -> list[str]:
+        """The command that starts the agent on a node.
 
         Its arguments contain the mark of its run, by which `make unlock` finds it on the node.
         """
-        return ["env", f"PYTHONPATH={self.folder(work)}", python, "-B", "-m", "repro.launch.agent", *mark]
+        return [*cluster.interpreter, "-c", START, self.folder(cluster.work), *mark]
 
 
 def deliver(remote: Remote, code: Code) -> None:
     """Write the code to a node unless it is there; RemoteError if that fails, or it was changed there."""
     cluster = remote.cluster
     order = json.dumps({"work": cluster.work, "digest": code.digest, "files": code.files})
-    done = remote.run([cluster.python, "-B", "-c", RECEIVE], stdin=order, check=False, timeout=PATIENCE_S)
+    done = remote.run([*cluster.interpreter, "-c", RECEIVE], stdin=order, check=False, timeout=PATIENCE_S)
     if done.status:
         raise RemoteError(remote.node.name, f"the trainers cannot be copied to {cluster.work}: {_why(cluster, done)}")
 

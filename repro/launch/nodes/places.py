@@ -9,7 +9,7 @@ from repro.cluster.cluster import Cluster
 from repro.launch.placement import place
 from repro.perfmodel import hardware
 from repro.perfmodel.plan_table import attempt_s
-from repro.perfmodel.predict import expect, program_of
+from repro.perfmodel.predict import expect
 from repro.planning.derived import case_of
 from repro.planning.schedule import Block, FreeNodes
 from repro.planning.unit import Unit
@@ -57,4 +57,4 @@ class NodePlaces:
         case = case_of(unit)
         if self._hardware is None or case is None:
             return 0.0
-        return attempt_s(unit.config["iterations"], expect(case, self._hardware, program=program_of(unit)))
+        return attempt_s(unit.config["iterations"], expect(case, self._hardware, program=unit.program))

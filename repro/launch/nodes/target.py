@@ -29,7 +29,7 @@ from repro.launch.nodes.code_upload import Code
 from repro.launch.nodes.datasets import folder_on_nodes
 from repro.launch.nodes.libraries import MODERN
 from repro.launch.placement import misfit_on, unplaced
-from repro.planning.baselines import BaselineProgram
+from repro.planning.baselines import BaselineProgram, lacking
 from repro.planning.datasets import Dataset
 from repro.planning.plan import PUBLISHED, SMOKE, SMOKE_PROCESSES, Plan, PlanError, Wanted, make_plan
 from repro.planning.profiling import FOR_GPUS
@@ -103,6 +103,8 @@ class ClusterTarget:
         if said := unequal(found):
             raise ClusterError(f"the baselines' environments are not equal: {said}")
         cluster, versions = self.cluster, next(iter(found.values()), {})
+        if missing := lacking(versions, variants):
+            raise ClusterError(f"cluster_baseline in {cluster.variables} names {cluster.baseline.python}: {missing}")
         command = (cluster.baseline.python, self.code.baseline_script)
         return BaselineProgram(command, versions, tuple(variants), cluster.baseline.image)
 
@@ -164,7 +166,7 @@ class ClusterLauncher(Launcher):
             misfit=misfit_on(cluster),
         )
 
-    def misfit(self, config: dict) -> dict | None:
+    def misfit(self, report: str, config: dict) -> dict | None:
         return unplaced(self.target.cluster, math.prod(config["layout"].values()))
 
     def trace_refusal(self) -> str | None:

@@ -76,4 +76,4 @@ def free(cluster: Cluster, chosen: list[Occupancy]) -> dict[str, str | Exception
 
 
 def _ask(remote: Remote, code: Code, order: dict) -> dict:
-    return ask_agent(remote, code.agent(remote.cluster.work, remote.cluster.python), order, ANSWER_S)
+    return ask_agent(remote, code.agent(remote.cluster), order, ANSWER_S)

@@ -119,8 +119,8 @@ class Allocation:
         except (SlurmError, RemoteError) as error:
             raise NotStarted(Failure(N_("Slurm: {said}"), {"said": str(error)})) from error
         for place_of, indices in self._places():
-            python, folder = self.request.cluster.python, self.request.messages
-            self._readers.append(Reader(place_of, python, folder, indices, self._take, self._step_ended))
+            interpreter, folder = self.request.cluster.interpreter, self.request.messages
+            self._readers.append(Reader(place_of, interpreter, folder, indices, self._take, self._step_ended))
         threading.Thread(target=self._follow, daemon=True, name=f"state of job {self.number}").start()
 
     def start(self, owner: dict[str, str], orders: Mapping[str, dict], code: Code, sink: Sink) -> Step:

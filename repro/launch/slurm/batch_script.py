@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from repro.cluster.cluster import Cluster
+from repro.cluster.cluster import ISOLATED, Cluster
 from repro.cluster.rank_environment import after_prologue
 from repro.images.runtime import IMAGE_PYTHON, Pyxis
 from repro.launch.agent.leftovers import USER
@@ -105,7 +105,7 @@ class JobRequest:
 
     def _python(self) -> list[str]:
         inside = self.cluster.runtime.whole_step
-        return after_prologue(self.cluster.prologue, [IMAGE_PYTHON if inside else self.cluster.python])
+        return after_prologue(self.cluster.prologue, [IMAGE_PYTHON, *ISOLATED] if inside else self.cluster.interpreter)
 
     def _container(self) -> list[str]:
         """The options of srun that put the tasks of a step into the image."""

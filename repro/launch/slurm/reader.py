@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from repro.cluster.local_shell import LocalShell
 from repro.cluster.ssh import Remote, RemoteError
@@ -65,13 +65,13 @@ class Reader:
     def __init__(
         self,
         place_of: Callable[[], LocalShell | Remote],
-        python: str,
+        interpreter: Sequence[str],
         folder: str,
         indices: Iterable[int],
         on_message: Callable[[int, dict], None],
         on_status: Callable[[int, int], None],
     ):
-        self._place_of, self._python, self._folder = place_of, python, folder
+        self._place_of, self._interpreter, self._folder = place_of, interpreter, folder
         self._on_message, self._on_status = on_message, on_status
         self.alive = time.monotonic()
         self._offsets = dict.fromkeys(indices, 0)
@@ -101,7 +101,9 @@ class Reader:
                 self._place = self._place_of()
                 if not self._closed.is_set():
                     starts = [f"{index}:{offset}" for index, offset in self._offsets.items()]
-                    self._place.stream([self._python, "-c", FOLLOW, self._folder, str(BEAT_S), *starts], self._take)
+                    self._place.stream(
+                        [*self._interpreter, "-c", FOLLOW, self._folder, str(BEAT_S), *starts], self._take
+                    )
             self._closed.wait(AGAIN_S)
 
     def _take(self, line: str) -> None:

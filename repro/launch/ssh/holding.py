@@ -61,7 +61,7 @@ def _hold(cluster: Cluster, node: Node, owner: dict, stack: ExitStack) -> None:
         remote = stack.enter_context(Remote(cluster, node))
         answers: queue.Queue[dict] = queue.Queue()
         order = {"do": "hold", "work": "/", "owner": {**owner, "node": node.name}, "containers": False}
-        agent = AgentClient(remote, _argv(cluster.python, owner["mark"]), order, answers.put)
+        agent = AgentClient(remote, _argv(cluster, owner["mark"]), order, answers.put)
         answer = answers.get(timeout=ANSWER_S)
     except (RemoteError, queue.Empty):
         return
@@ -77,8 +77,14 @@ def _release(agent: AgentClient) -> None:
     agent.gone.wait(ANSWER_S)
 
 
-def _argv(python: str, mark: str) -> list[str]:
+def _argv(cluster: Cluster, mark: str) -> list[str]:
     folder = PACKAGE / "launch" / "agent"
     sources = {f"{AGENT}.{path.stem}": path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py"))}
     sources = {**dict.fromkeys(("repro", "repro.launch", AGENT), ""), **sources}
-    return [python, "-B", "-c", BOOT, base64.b64encode(zlib.compress(json.dumps(sources).encode())).decode(), mark]
+    return [
+        *cluster.interpreter,
+        "-c",
+        BOOT,
+        base64.b64encode(zlib.compress(json.dumps(sources).encode())).decode(),
+        mark,
+    ]

@@ -94,7 +94,7 @@ class NodeSession:
         self.remote.close()
 
     def _agent(self, *mark: str) -> list[str]:
-        agent = self._code.agent(self.cluster.work, self.cluster.python, *mark)
+        agent = self._code.agent(self.cluster, *mark)
         return after_prologue(self.cluster.prologue, agent)
 
     def _lock(self) -> list[str]:

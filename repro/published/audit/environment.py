@@ -39,13 +39,13 @@ def versions(material: Material) -> Findings:
     """OneFlow's build, CUDA, driver, Python and commit, as one report prints them, fit each other."""
     for report in material.reports:
         environment, wheel = report.environment, report.environment.get("wheel", "")
-        built = cuda_of(wheel) or cuda_of(report.oneflow)
+        built = cuda_of(wheel) or cuda_of(report.version)
         if built:
             yield from _cuda(report, built)
         if wheel:
             yield from _wheel(report, *wheel.split("-")[1:3])
         if commit := environment.get("oneflow_commit"):
-            short = (COMMIT.findall(report.oneflow) or [""])[-1]
+            short = (COMMIT.findall(report.version) or [""])[-1]
             rule = Message("the version has commit {short}, the link {commit}", short=short, commit=commit)
             yield unless(
                 short and commit.startswith(short),
@@ -63,7 +63,7 @@ def _cuda(report: Report, built: str) -> Findings:
     claimed, driver = report.environment["cuda"], report.environment["driver"]
     rule = Message(
         "the OneFlow build {build} is for CUDA {built}, but the environment table has {claimed}",
-        build=report.oneflow,
+        build=report.version,
         built=built,
         claimed=claimed,
     )
@@ -93,8 +93,8 @@ def _cuda(report: Report, built: str) -> Findings:
 
 
 def _wheel(report: Report, number: str, tag: str) -> Findings:
-    match = re.search(r"\d+\.\d+\S*", report.oneflow)
-    printed = match[0] if match else report.oneflow
+    match = re.search(r"\d+\.\d+\S*", report.version)
+    printed = match[0] if match else report.version
     rule = Message("the report installs a wheel of version {number}", number=number)
     evidence = Message("wheel: {wheel}", wheel=report.environment["wheel"])
     yield unless(
@@ -243,8 +243,9 @@ def _sizes(material: Material, report: Report, hardware: dict) -> Findings:
 
 def _gpus(report: str, printed: str, hardware: dict) -> Finding | None:
     count, model = hardware["gpus_per_node"], hardware["gpu"]
-    stated = [int(first or second) for first, second in re.findall(r"\b(\d+)\s*x\b|\bx (\d+)\b", printed)]
     parts = (*re.findall(r"[A-Z]\d+", model)[:1], f"{hardware['gpu_memory_gb']}G")
+    counted = re.findall(rf"\b(\d+)\s*x\b|\bx (\d+)\b|\b(\d+) {parts[0]}\b", printed)
+    stated = [int("".join(number)) for number in counted]
     rule = Message("the cluster has {n} {model} GPUs per node", n=count, model=model)
     return unless(
         stated == [count] and all(word in printed for word in parts),

@@ -34,7 +34,7 @@ PAD = 0.05
 
 @dataclass(frozen=True)
 class ForestRow:
-    """A ratio by its name, its interval if it has one, the number of runs `n`, and how its target stands.
+    """A ratio by its name, its interval if it has one, the number of sessions `n`, and how its target stands.
 
     `decides` says whether the interval may decide a target; `target` is the least ratio wanted, None without one.
     """
@@ -52,7 +52,7 @@ class ForestRow:
 class ForestChart:
     """Groups of rows with their headings, on one linear scale.
 
-    `columns` are the titles of the ratio, the number of runs and the status; `key` says what a filled dot, a hollow one
+    `columns` are the titles of the ratio, the number of sessions and the status; `key` says what a filled dot, a hollow one
     and the line of a target mean.
     """
 

@@ -9,12 +9,13 @@ from repro.models.programs import PUBLISHED
 from repro.report.charts.coverage import AS_PUBLISHED, DERIVED
 from repro.report.charts.figure import gpus_text as gpus_count
 from repro.report.document import Block, Cell, Figure, Section, Table, Text
-from repro.report.host.cells import STATUSES, columns, figures_of, goals, listed, name
+from repro.report.host.cells import STATUSES, figures_of, goals, listed, name
 from repro.report.host.coverage import levels_of, units_run
 from repro.report.host.machine import day
 from repro.report.host.results import Host
-from repro.report.host.rows import LEAST_RUNS, MET, MISSED, OLD, OPEN, Row
+from repro.report.host.rows import LEAST_SESSIONS, MET, MISSED, OLD, OPEN, Row
 from repro.report.run.programs import PROGRAMS
+from repro.report.tables import columns
 from repro.utils.i18n import N_, Translate
 
 KINDS = {
@@ -101,26 +102,26 @@ def decided(_: Translate, rows: list[Row]) -> str:
     old = sum(row.status == OLD for row in rows)
     rows = [row for row in rows if row.status != OLD]
     statuses = [row.status for row in rows]
-    single = sum(row.status == OPEN and len(row.runs) < LEAST_RUNS for row in rows)
+    single = sum(row.status == OPEN and len(row.sessions) < LEAST_SESSIONS for row in rows)
     within = sum(row.target.holds(row.ratio.value) for row in rows if row.target and row.ratio)
     if not rows:
         text = _("No target is decided.")
     elif single == len(rows):
         text = _(
-            "No target is decided: all {n} rest on a single run each, and {least} are needed. {within} of the "
+            "No target is decided: all {n} rest on a single session each, and {least} are needed. {within} of the "
             "measured values are within their target."
         )
     else:
         text = _(
             "Targets: {met} met, {missed} missed, {undecided} undecided, {single} of these because they rest "
-            "on a single run. {within} of the {n} measured values are within their target."
+            "on a single session. {within} of the {n} measured values are within their target."
         )
     if old:
         text += _(" Rows that were measured with older code of their program only do not count: {old}.")
     return text.format(
         old=old,
         n=len(rows),
-        least=LEAST_RUNS,
+        least=LEAST_SESSIONS,
         met=statuses.count(MET),
         missed=statuses.count(MISSED),
         undecided=statuses.count(OPEN),
@@ -144,15 +145,15 @@ def concluded(_: Translate, host: Host) -> str:
     can = [text for rows, text in kinds if rows]
     if not can:
         return ""
-    single = sum(len(row.runs) < LEAST_RUNS for row in every)
+    single = sum(len(row.sessions) < LEAST_SESSIONS for row in every)
     sentences = [
         _("The measurements show, for the {programs}: {what}.").format(
             programs=_programs(_, host.programs), what=listed(_, can)
         ),
         (
-            _("All {rows} rows come from a single run each.")
+            _("All {rows} rows come from a single session each.")
             if single == len(every)
-            else _("{single} of {rows} rows come from a single run.")
+            else _("{single} of {rows} rows come from a single session.")
         ).format(single=single, rows=len(every)),
     ]
     if verdicts and not judged:
@@ -203,7 +204,7 @@ def targets(_: Translate, host: Host, language: str) -> list[Section]:
         )
     caption = _(
         "Targets are goals of whoever set them, not of the published reports. One is met if the 95% interval of a row "
-        "over its runs is within it, missed if the interval is outside, and undecided otherwise. A row of older code, "
+        "over sessions is within it, missed if the interval is outside, and undecided otherwise. A row of older code, "
         "whose program has been measured with newer code since, but not in this configuration, decides nothing."
     )
     titles = columns(

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
 from repro.planning.unit import Unit
 from repro.published.cases import load_catalogue
 from repro.report import numbers
-from repro.report.document import Cell, Column, Figure
+from repro.report.document import Cell, Figure
 from repro.report.host.rows import MET, MISSED, OLD, OPEN, Row
 from repro.report.host.run import KeptRun
 from repro.report.run.programs import PROGRAMS
+from repro.report.tables import NONE
 from repro.runs.files import read_toml
 from repro.utils.i18n import N_, Translate
 from repro.utils.paths import DATA
@@ -28,13 +28,6 @@ STATUSES = {
 NAMES = DATA / "names.toml"
 Written = Callable[[float], str]
 """How a number is written."""
-DATE = re.compile(r"-\d{4}(-\d\d)+$")
-NONE = Cell(numbers.NOTHING, float("-inf"))
-
-
-def columns(*titles: str, numeric: tuple[str, ...] = ()) -> tuple[Column, ...]:
-    """Columns of words, then columns of numbers."""
-    return tuple(Column(title) for title in titles) + tuple(Column(title, numeric=True) for title in numeric)
 
 
 def name(text: str) -> str:
@@ -47,25 +40,14 @@ def _names() -> dict[str, str]:
     return read_toml(NAMES)
 
 
-@cache
-def _reports() -> dict[str, str]:
-    """The id of each report by the generation of its logs."""
-    return {report.log_generation: report.id for report in load_catalogue().reports}
-
-
-def report_of(unit: Unit) -> str:
-    """The id of the report that a unit's case is of, or that it was derived from; the model's name for no report."""
-    return _reports().get(unit.config.get("log_generation", ""), unit.model)
-
-
 def family(report: str) -> str:
-    """What a report is of: its id without the date."""
-    return DATE.sub("", report)
+    """What a report is of, by its id; the id itself if no such report is in the catalogue."""
+    return next((each.family for each in load_catalogue().reports if each.id == report), report)
 
 
 def subject(_: Translate, unit: Unit, programs: Sequence[str] = ()) -> str:
     """What trains: the model and its precision, and the program where a host has several."""
-    parts = [name(family(report_of(unit))), name(unit.precision)]
+    parts = [name(family(unit.report)), name(unit.precision)]
     return ", ".join([*parts, *([_(PROGRAMS[unit.program])] if len(programs) > 1 else [])])
 
 
@@ -95,26 +77,6 @@ def runs_of(_: Translate, row: Row) -> Cell:
     return Cell(text)
 
 
-def count(value: float | None) -> Cell:
-    """A whole number: GPUs, samples, MiB."""
-    return NONE if value is None else Cell(numbers.whole(value), float(value))
-
-
-def measured(value: float | None) -> Cell:
-    """A throughput or a time, with four significant digits."""
-    return NONE if value is None else Cell(numbers.significant(value), float(value))
-
-
-def quotient(value: float | None) -> Cell:
-    """A ratio, with three decimals."""
-    return NONE if value is None else Cell(numbers.ratio(value), float(value))
-
-
-def share(value: float | None) -> Cell:
-    """A share in per cent, with one decimal."""
-    return NONE if value is None else Cell(numbers.percentage(value), float(value))
-
-
 def outof(good: int, of: int) -> Cell:
     """A number of successes out of all."""
     return Cell(f"{good} / {of}", good / of if of else math.nan, tone="good" if good == of else "bad")
@@ -127,11 +89,11 @@ def least_to_most(values: Iterable[float], written: Written = numbers.ratio) -> 
 
 
 def spread(row: Row, written: Written = numbers.ratio) -> Cell:
-    """The interval of a row over its runs, or how many runs there are, where these give none."""
-    found = row.ratio.interval if row.ratio and len(row.runs) > 1 else None
+    """The interval of a row over its sessions, or how many sessions there are, where these give none."""
+    found = row.ratio.interval if row.ratio else None
     if isinstance(found, Interval):
         return Cell(f"{written(found.low)}–{written(found.high)}", found.low)
-    return Cell(f"– (n = {len(row.runs)})", float("-inf"))
+    return Cell(f"– (n = {len(row.sessions)})", float("-inf"))
 
 
 def goal(row: Row) -> Cell:

@@ -17,13 +17,14 @@ from repro.planning.unit import Unit
 from repro.report import numbers
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.waterfall import Waterfall, WaterfallChart
-from repro.report.document import Block, Cell, Figure, Section, Table, scientific, words
-from repro.report.host.cells import columns, count, figures_of, link, links, measured, name, outof, share
+from repro.report.document import Block, Cell, Figure, Section, Table
+from repro.report.host.cells import figures_of, link, links, name, outof
 from repro.report.host.results import Host
 from repro.report.host.run import KeptRun
 from repro.report.run.learning import learning_figures
 from repro.report.run.loss_curves import curve_figures
 from repro.report.run.profile import stacked_figure
+from repro.report.tables import columns, count, measured, scientific, share, words
 from repro.utils.i18n import Translate
 
 Findings = TypeVar("Findings")

@@ -18,7 +18,7 @@ from repro.report.host.correctness import shown_figures
 from repro.report.host.coverage import covered_cases, levels_of, units_run
 from repro.report.host.measured import grouped, memories
 from repro.report.host.results import Host
-from repro.report.host.rows import LEAST_RUNS, Row
+from repro.report.host.rows import LEAST_SESSIONS, Row
 from repro.report.run.programs import PROGRAMS
 from repro.utils.i18n import Translate
 from repro.utils.stats import Interval, scaling_efficiency
@@ -49,13 +49,13 @@ def _ratios(host: Host) -> FigureSpec:
             _("OneFlow throughput / PyTorch throughput in the same run"),
             tuple((_heading(_, host, mine[0]), tuple(_forest_row(_, row) for row in mine)) for mine in groups),
             (_("ratio"), "n", _("verdict")),
-            (_("several runs, 95% interval"), _("one run, interval within it"), _("target")),
+            (_("several sessions, 95% interval"), _("one session"), _("target")),
         )
 
     return FigureSpec(
         "ratios",
         chart,
-        lambda _: _("Right of 1 OneFlow is faster; n is the number of runs. A single run decides no target."),
+        lambda _: _("Right of 1 OneFlow is faster; n is the number of sessions. A single session decides no target."),
     )
 
 
@@ -72,8 +72,8 @@ def _forest_row(_: Translate, row: Row) -> ForestRow:
         row.unit.name,
         row.ratio.value,
         (found.low, found.high) if isinstance(found, Interval) else None,
-        len(row.runs) >= LEAST_RUNS,
-        len(row.runs),
+        len(row.sessions) >= LEAST_SESSIONS,
+        len(row.sessions),
         row.target.at_least if row.target else None,
         _(STATUSES[row.status][0]) if row.target else numbers.NOTHING,
     )
@@ -99,7 +99,7 @@ def lines_of(host: Host) -> dict[str, list[tuple[Case, dict[int, float]]]]:
 def _published_points(case: Case) -> tuple[tuple[float, float], ...]:
     """Published efficiencies of the same work on each GPU, from one GPU on; none without a case on one GPU."""
     work = [case_row(case)[each] for each in WORK_PER_GPU]
-    same = [each for each in load_catalogue().cases if [case_row(each)[name] for name in WORK_PER_GPU] == work]
+    same = [each for each in load_catalogue().ported if [case_row(each)[name] for name in WORK_PER_GPU] == work]
     parallel = {each.layout.world_size: each for each in same if each.layout.data == each.layout.world_size}
     if 1 not in parallel:
         return ()
@@ -178,7 +178,7 @@ def coverage_figure(levels: dict[str, int]) -> FigureSpec:
                 _("audited only, not run"),
                 _("neither run nor audited"),
             ),
-            {n: gpus_count(_, n) for n in sorted({case.layout.world_size for case in load_catalogue().cases})},
+            {n: gpus_count(_, n) for n in sorted({case.layout.world_size for case in load_catalogue().ported})},
         )
 
     return FigureSpec(

@@ -21,20 +21,32 @@ from repro.planning.plan import Plan
 from repro.report.run.kinds import kind_of
 from repro.runs.archive import write_archive
 from repro.runs.digests import enter, entered, kept_before, list_of
-from repro.runs.files import ARCHIVE, KEPT, PREFLIGHT, RecordError, RunPath, content, names, open_files, read_json
+from repro.runs.files import (
+    ARCHIVE,
+    KEPT,
+    PREFLIGHT,
+    SIGNATURE,
+    RecordError,
+    RunPath,
+    content,
+    names,
+    open_files,
+    read_json,
+)
 from repro.runs.manifest import DERIVED, MANIFEST, OWN, manifest_text, verify
 from repro.runs.record import ATTEMPT, Run
+from repro.runs.signature import Key, sign
 from repro.utils.paths import ROOT, sha256_of
 
 THIS_MACHINE = "this machine"
 """How a preflight names the machine that it was started on."""
 NEXT = "make model, make host-reports and make site bring the pages up to date"
-"""What is left to do once kept runs were added or withdrawn."""
+"""What is left to do once kept runs were added."""
 GLOG = re.compile(r".*/oneflow\.[^/]*\.log\.(INFO|WARNING|ERROR)\.[^/]+")
 METRICS = re.compile(r".*/metrics-rank\d+\.jsonl")
 OF_NODES = re.compile(r"units/.*/fingerprints\.json")
 PROGRAM = re.compile(r"(/.+)/repro/(?:trainers|peers|baselines)/\w+\.py")
-OF_CHECKOUT = re.compile(r"(/[^\s\":;,=`]+)/(?:\.cache/(?:cuda-|compat/)|\.venv-trainer/)")
+OF_CHECKOUT = re.compile(r"(/[^\s\":;,=`]+)/(?:\.cache/(?:cuda-|compat/)|\.venv-(?:trainer|baseline|baseline-cu102)/)")
 ABSOLUTE = re.compile(rb"(?<![\w.:/-])(/[\w.-]+/[\w.-]+)/[\w.-]")
 NO_FIELD = rb'(?!":\s*[^{\s])'
 """Not followed by a value, as the name of a field is in JSON, even if a host has the same name."""
@@ -89,18 +101,26 @@ class Replacements:
         return UUID.sub(lambda found: self.gpus.get(found[0].decode(), "GPU").encode(), text)
 
 
-def keep(source: Path, target: Path) -> Kept:
+def keep(
+    source: Path, target: Path, key: Key | None = None, signer: str | None = None, at_terminal: bool = False
+) -> Kept:
     """Pack a run, or a preflight, from its folder or archive into `target`, the archive to be committed.
 
     What is measured is packed with what identifies the machine replaced, without glog's files of attempts that
     succeeded, which repeat what was printed. Reports, figures and tables are not packed: they can be made from it.
     An archive among a host's kept runs is entered in their list (`repro.runs.digests`).
 
+    Parameters
+    ----------
+    key : what signs the archive, if anything does.
+    signer : what the list says from here on of the host's signer, if that is another.
+    at_terminal : whether a person can be asked for the key's passphrase.
+
     Raises
     ------
     RecordError
         The run is not as it was recorded, its figures are not those of its raw output, `target` is there already or
-        was kept before, or the archive does not give the results and verdicts that the run gives.
+        was kept before, the archive does not give the results and verdicts that the run gives, or it cannot be signed.
     """
     listed = list_of(target)
     if listed and (before := entered(target, listed)):
@@ -123,10 +143,13 @@ def keep(source: Path, target: Path) -> Kept:
     try:
         if is_run and _statements(Run(source)) != _statements(Run(target)):
             raise RecordError(f"{source}: what would be kept gives other results or verdicts; nothing was kept")
+        if key:
+            sign(target, key, at_terminal)
         if listed:
-            enter(target, listed)
+            enter(target, listed, signer)
     except BaseException:
-        target.unlink(missing_ok=True)
+        for file in (target, target.with_name(f"{target.name}{SIGNATURE}")):
+            file.unlink(missing_ok=True)
         raise
     named = {found.decode() for path, text in packed.items() if path != MANIFEST for found in ABSOLUTE.findall(text)}
     return Kept(target, len(packed), target.stat().st_size, tuple(sorted(named)))

@@ -7,12 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from repro.analysis.process_info import readable
-from repro.report.document import Block, Cell, Section, Table, Text, words
-from repro.report.host.cells import columns, count, measured
+from repro.report.document import Block, Cell, Section, Table, Text
 from repro.report.host.results import Host, clocks, preflight_tables
 from repro.report.host.run import KeptRun
 from repro.report.run.verdicts import OUTCOMES
-from repro.runs.digests import NAME, withdrawn
+from repro.report.tables import columns, count, measured, words
 from repro.utils.i18n import N_, Message, Translate
 
 LARGEST = 3
@@ -44,7 +43,7 @@ def runs(_: Translate, host: Host) -> list[Section]:
     rows = tuple(
         (
             Cell(f"{kept.label} [{kept.run.id}](runs/{kept.run.path.name})", anchor=kept.run.id),
-            *words(day(kept), gpus(kept) or _("none"), commit(_, kept)),
+            *words(day(kept), host.sessions[kept.run.id], gpus(kept) or _("none"), commit(_, kept)),
             count(len(kept.attempts)),
             count(sum(attempt["status"] == "failed" for attempt in kept.attempts)),
             *words(_came_to(_, kept), f"`{kept.description['command']}`"),
@@ -52,7 +51,7 @@ def runs(_: Translate, host: Host) -> list[Section]:
         for kept in host.runs
     )
     titles = (
-        *columns(_("Run"), _("Date"), "GPU", _("Commit")),
+        *columns(_("Run"), _("Date"), _("Session"), "GPU", _("Commit")),
         *columns(numeric=(_("Attempts"), _("Failed"))),
         *columns(_("Verdicts on speed"), _("Command")),
     )
@@ -62,21 +61,8 @@ def runs(_: Translate, host: Host) -> list[Section]:
         "the results of all runs. Host names and GPU UUIDs are replaced and paths are relative to the checkout; "
         "`kept.json` in the archive names every file changed in this way, with its original SHA-256."
     )
-    texts = [Text(text), *_withdrawn(_, host)]
     table = Table("runs", titles, rows, _("Every run, with the command that started it and its attempts:"))
-    return [Section("runs", _("Runs and their commands"), (*texts, table), folded=True)]
-
-
-def _withdrawn(_: Translate, host: Host) -> list[Text]:
-    """How many runs are not shown any more since all that they measured was measured again; nothing if none was."""
-    old = withdrawn(host.folder)
-    if not old:
-        return []
-    text = _(
-        "Older runs that were withdrawn, because everything they measured was measured again with newer program code: "
-        "{n}; [{list}](../{list}) names each of them with the runs that supersede it."
-    )
-    return [Text(text.format(n=len(old), list=NAME))]
+    return [Section("runs", _("Runs and their commands"), (Text(text), table), folded=True)]
 
 
 def _came_to(_: Translate, kept: KeptRun) -> str:

@@ -12,16 +12,17 @@ from repro.planning.derived import published_case
 from repro.planning.unit import Unit
 from repro.published.cases import load_catalogue
 from repro.published.claim_ids import MEMORY, SPEEDUP, claim_id
-from repro.report import numbers
-from repro.report.document import Block, Cell, Figure, Section, Table, words
+from repro.report import numbers, tables
+from repro.report.document import Block, Cell, Figure, Section, Table
 from repro.report.host import cells
-from repro.report.host.cells import columns, count, figures_of, least_to_most, quotient, share, subject
+from repro.report.host.cells import figures_of, least_to_most, subject
 from repro.report.host.coverage import same_configuration
 from repro.report.host.results import Host
 from repro.report.host.rows import Row, middle
 from repro.report.run.baselines import descriptions
 from repro.report.run.programs import PROGRAMS
 from repro.report.run.verdicts import COMPARED
+from repro.report.tables import columns, count, quotient, share, words
 from repro.utils.i18n import Translate
 
 
@@ -82,8 +83,8 @@ def _every_ratio(_: Translate, host: Host, rows: list[Row]) -> Section:
         (
             *words(_configurations(_, host, row), row.base.label),
             count(row.unit.world_size),
-            cells.measured(row.throughput),
-            cells.measured(row.base_throughput),
+            tables.measured(row.throughput),
+            tables.measured(row.base_throughput),
             quotient(row.ratio.value if row.ratio else None),
             cells.spread(row),
             quotient(row.steady),
@@ -94,8 +95,8 @@ def _every_ratio(_: Translate, host: Host, rows: list[Row]) -> Section:
         for row in rows
     )
     caption = _(
-        "Ratios of medians of a run, in which OneFlow and PyTorch took turns, as the geometric mean over the runs. The "
-        "interval follows from how far the runs lie apart; n is their number."
+        "Ratios of medians of a run, in which OneFlow and PyTorch took turns, as the geometric mean over sessions. The "
+        "interval follows from how far the sessions lie apart; n is their number."
     )
     return _folded("ratios", _("Every configuration compared with PyTorch"), Table("ratios", titles, found, caption))
 
@@ -128,8 +129,8 @@ def gains(_: Translate, host: Host) -> list[Section]:
             count(row.unit.world_size),
             quotient(row.ratio.value if row.ratio else None),
             cells.spread(row),
-            cells.measured(row.base_throughput),
-            cells.measured(row.throughput),
+            tables.measured(row.base_throughput),
+            tables.measured(row.throughput),
             cells.runs_of(_, row),
         )
         for row in rows
@@ -196,14 +197,14 @@ def published_efficiency(unit: Unit) -> tuple[float, int] | None:
     case = published_case(unit)
     if case is None or unit.baseline_of or case.precision != unit.precision:
         return None
-    found = published_scaling(case, load_catalogue().cases)
+    found = published_scaling(case, load_catalogue().ported)
     return None if found is None else (found, case.layout.world_size)
 
 
 def _published_range(_: Translate, rows: list[Row]) -> Cell:
     found = [each for row in rows if (each := published_efficiency(row.unit))]
     if not found:
-        return cells.NONE
+        return tables.NONE
     values, sizes = sorted(value for value, _gpus in found), sorted({gpus for _value, gpus in found})
     on = _(", ").join(map(str, sizes))
     cases = {case.name for row in rows if (case := published_case(row.unit))}
@@ -232,7 +233,7 @@ def _every_efficiency(_: Translate, host: Host, rows: list[Row]) -> Section:
         (
             *words(_configurations(_, host, row), row.unit.label),
             count(row.unit.world_size),
-            cells.measured(row.throughput),
+            tables.measured(row.throughput),
             share(row.ratio.value if row.ratio else None),
             cells.spread(row, numbers.percentage),
             share(row.steady),
@@ -248,8 +249,16 @@ def _every_efficiency(_: Translate, host: Host, rows: list[Row]) -> Section:
 
 
 def layouts(_: Translate, host: Host) -> list[Section]:
-    """Layouts on several GPUs, compared with the performance model."""
+    """Layouts on several GPUs; compared with the performance model where it judges them."""
     rows = host.layouts
+    if not rows:
+        return []
+    judged = [row for row in rows if row.ratio]
+    return [*_expectations(_, host, judged), _every_layout(_, host, rows, with_expected=bool(judged))]
+
+
+def _expectations(_: Translate, host: Host, rows: list[Row]) -> list[Section]:
+    """Throughput over the performance model's; nothing where it judges none."""
     if not rows:
         return []
     groups = grouped(rows, lambda row: (subject(_, row.unit, host.programs), row.unit.world_size))
@@ -269,19 +278,16 @@ def layouts(_: Translate, host: Host) -> list[Section]:
         *columns(_("Verdict"), _("Target")),
     )
     caption = _(
-        "Throughput over what the performance model expects, lowest to highest of the layouts. The model is fitted on "
-        "V100s; on another GPU treat it as a rough check. A value above the target shows the model wrong as much as one "
-        "below."
+        "Throughput over what the performance model expects, lowest to highest of the layouts. The launch cost and the "
+        "efficiency of kernels are fitted on half of the trainings that were measured on such GPUs; only the other half is "
+        "compared. A value above the target shows the model wrong as much as one below."
     )
-    return [
-        Section(
-            "expectation", _("Does the performance model carry over?"), (Table("expectation", titles, short, caption),)
-        ),
-        _every_layout(_, host, rows),
-    ]
+    table = Table("expectation", titles, short, caption)
+    return [Section("expectation", _("Does the performance model carry over?"), (table,))]
 
 
-def _every_layout(_: Translate, host: Host, rows: list[Row]) -> Section:
+def _every_layout(_: Translate, host: Host, rows: list[Row], with_expected: bool) -> Section:
+    expected = (_("Expected (samples/s)"), _("Measured / expected"), _("95% interval")) if with_expected else ()
     titles = (
         *columns(_("Configuration"), _("Layout")),
         *columns(
@@ -289,31 +295,40 @@ def _every_layout(_: Translate, host: Host, rows: list[Row]) -> Section:
                 _("GPUs"),
                 _("Global batch size"),
                 _("Throughput (samples/s)"),
-                _("Expected (samples/s)"),
-                _("Measured / expected"),
-                _("95% interval"),
+                *expected,
                 _("GPU memory (MiB)"),
             )
         ),
-        *columns(_("Verdict"), _("Run")),
+        *columns(*([_("Verdict")] if with_expected else []), _("Run")),
     )
     found = tuple(
         (
             *words(_configurations(_, host, row), layout_text(row.unit)),
             count(row.unit.world_size),
             count(row.unit.global_batch),
-            cells.measured(row.throughput),
-            cells.measured(row.expected),
-            quotient(row.ratio.value if row.ratio else None),
-            cells.spread(row),
+            tables.measured(row.throughput),
+            *(_expected(row) if with_expected else ()),
             count(middle(each.memory_mib for each in row.results)),
-            cells.status(_, row),
+            *([cells.status(_, row)] if with_expected else []),
             cells.runs_of(_, row),
         )
         for row in rows
     )
-    caption = _("A layout is data x tensor x pipeline parallel sizes. Expected values are modelled (`reports/model/`).")
+    caption = _("A layout is data x tensor x pipeline parallel sizes.")
+    if with_expected:
+        more = _(
+            "Expected values are modelled (`reports/model/`); there is none for trainings that the model was fitted on, and "
+            "where it is too unsure to judge."
+        )
+        caption = _("{text} {more}").format(text=caption, more=more)
     return _folded("layouts", _("Every layout on several GPUs"), Table("layouts", titles, found, caption))
+
+
+def _expected(row: Row) -> tuple[Cell, ...]:
+    """What is expected of a row, and how the measured throughput compares; dashes where nothing is."""
+    if row.ratio is None:
+        return cells.NONE, cells.NONE, cells.NONE
+    return tables.measured(row.expected), quotient(row.ratio.value), cells.spread(row)
 
 
 def memories(host: Host) -> list[tuple[str, Unit, float, float]]:
@@ -330,7 +345,7 @@ def memories(host: Host) -> list[tuple[str, Unit, float, float]]:
             if case and case.published.memory_mib and each.memory_mib and current:
                 key = (case.name, each.unit.program)
                 found[key] = (case.name, each.unit, float(case.published.memory_mib), each.memory_mib)
-    order = [case.name for case in load_catalogue().cases]
+    order = [case.name for case in load_catalogue().ported]
     return sorted(found.values(), key=lambda each: order.index(each[0]))
 
 

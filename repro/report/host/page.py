@@ -12,11 +12,13 @@ from typing import TypeVar
 from repro.report import numbers
 from repro.report.charts.figure import write_figures
 from repro.report.committed import Contents, contents, differences
-from repro.report.document import Cell, Document, Figure, Section, Table, Text, markdown, words
+from repro.report.document import Cell, Document, Figure, Section, Table, Text, markdown
 from repro.report.host.answer import answer, gpus_text, measured, targets
-from repro.report.host.cells import NONE, columns, count, figures_of, link, spread
+from repro.report.host.cells import figures_of, link, spread
 from repro.report.host.correctness import shown
+from repro.report.host.evidence import evidence
 from repro.report.host.figures import figure_specs
+from repro.report.host.independence import independence
 from repro.report.host.machine import machine, preflight, runs
 from repro.report.host.measured import gains, layouts, memory, ratios, scaling, transfers
 from repro.report.host.notes import NOTES, PLACEHOLDER
@@ -24,7 +26,8 @@ from repro.report.host.results import Host, results_table
 from repro.report.host.windows import windows
 from repro.report.numbers import short
 from repro.report.run.programs import deviation_section
-from repro.runs.digests import NAME, lost_commits
+from repro.report.tables import NONE, columns, count, words
+from repro.runs.digests import NAME
 from repro.runs.failures import Failure
 from repro.runs.files import RecordError
 from repro.runs.program_versions import NAME as VERSIONS
@@ -61,7 +64,8 @@ def build(host: Host, language: str, drawn: list[Figure]) -> Document:
         *_deviations(_, host, language),
         *machine(_, host),
         *preflight(_, host),
-        *_evidence(_, host),
+        *independence(_, host),
+        *evidence(_, host),
         *runs(_, host),
     )
     title = _("Reproduction on {gpus}").format(gpus=gpus_text(_, host) or host.name)
@@ -79,17 +83,17 @@ def _counting(_: Translate, host: Host) -> list[Section]:
     every = [*host.gains, *host.ratios, *host.efficiencies, *host.layouts]
     if not every:
         return []
-    several, superseded = sum(len(row.runs) > 1 for row in every), sum(bool(row.superseded) for row in every)
+    several, superseded = sum(len(row.sessions) > 1 for row in every), sum(bool(row.superseded) for row in every)
     text = _(
         "There is one row per configuration, training program and baseline, under whatever name a run had the case. "
-        "Its figure is the geometric mean over runs; each run contributes the median of its repeats. Memory is the "
-        "median over runs. The interval follows from the spread of the runs (Student's t on logarithms, equal weight "
-        "per run, 95%), so it covers the variance of hosts and days as well as that of repeats. A single run has no "
-        "such interval and decides no target."
+        "Its figure is the geometric mean over sessions; each session contributes the geometric mean of its runs, and "
+        "each run the median of its repeats. Memory is the median over runs. The interval follows from the spread of "
+        "the sessions (Student's t on logarithms, equal weight per session, 95%), so it covers the variance of machines "
+        "and days as well as that of repeats. A single session has no such interval and decides no target."
     )
     rule = _(
         "For each configuration, only runs with the same program code as the newest one count; older ones are listed as "
-        "superseded. {several} of the {rows} rows are over several runs, and {superseded} leave superseded runs out. A "
+        "superseded. {several} of the {rows} rows are over several sessions, and {superseded} leave superseded runs out. A "
         "run's label is its place in [{list}](../{list}), to which lines are only ever added, so it never changes."
     ).format(list=NAME, several=several, rows=len(every), superseded=superseded)
     older = _(
@@ -138,7 +142,7 @@ def _notes(_: Translate, host: Host, language: str) -> list[Section]:
             return numbers.NOTHING
         written = numbers.ratio if found["of"] == "ratio" else numbers.percentage
         interval = spread(row, written)
-        value, n = written(row.ratio.value), len(row.runs)
+        value, n = written(row.ratio.value), len(row.sessions)
         if interval.sort == NONE.sort:
             return _("{value} (n = {n})").format(value=value, n=n)
         return _("{value} ({interval}, n = {n})").format(value=value, interval=interval.text, n=n)
@@ -157,32 +161,6 @@ def _one(host: Host, language: str, placeholder: str, meant: list[Named]) -> Nam
             "called; give as much of a run's id as only one has, or a row's configuration and baseline"
         )
     return meant[0]
-
-
-def _evidence(_: Translate, host: Host) -> list[Section]:
-    """What was held against the runs before this page was written; nothing without runs."""
-    if not host.runs:
-        return []
-    text = _(
-        "Apart from the sections that say they were written by hand, every number and every statement on this page is "
-        "generated from the files under `runs/` (`make host-reports HOST={host}`; with `CHECK=1` it only compares). "
-        "Each time, throughput, latency, memory and losses of all {n} successful attempts are recomputed from the logs and "
-        "metrics in the archives; if one differed from what its run recorded, there would be no page. "
-        "[{list}](../{list}) has the SHA-256 of every archive since it was kept. `make verify HOST={host}` repeats this "
-        "and looks up every run's commit in the history."
-    ).format(n=sum(len(result.throughputs) for kept in host.runs for result in kept.results), list=NAME, host=host.name)
-    listed = lost_commits(host.folder.parent / NAME)
-    made_from: dict[str, list[str]] = {}
-    for kept in host.runs:
-        made_from.setdefault(kept.description["environment"]["git_commit"], []).append(link(kept))
-    lost = [
-        _("The history does not contain commit {commit}, so the code of {runs} cannot be looked up.").format(
-            commit=commit[:12], runs=_(", ").join(links)
-        )
-        for commit, links in made_from.items()
-        if commit in listed
-    ]
-    return [Section("evidence", _("How this page is made and checked"), tuple(map(Text, (text, *lost))), folded=True)]
 
 
 def _experiments(_: Translate, host: Host, language: str) -> list[Section]:

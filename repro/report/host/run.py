@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from repro.analysis import steady
-from repro.analysis.evidence import require
+from repro.analysis.evidence import Evidence, require
 from repro.analysis.process_info import program_starts
 from repro.analysis.results import Result, summarise
 from repro.analysis.verdict import Judgement, judge
@@ -23,7 +23,8 @@ SHORT = 12
 class KeptRun:
     """A kept run, read once; `label` is its short name on the host's page, its id the anchor there.
 
-    `versions` are those of the programs at the commits of runs that record none themselves.
+    `versions` are those of the programs at the commits of runs that record none themselves, `evidence` what was found when
+    the run was held against its raw output.
     """
 
     label: str
@@ -36,6 +37,7 @@ class KeptRun:
     starts: dict[str, dict]
     findings: Any
     versions: Versions
+    evidence: Evidence
 
     @property
     def age(self) -> tuple[float, str]:
@@ -65,7 +67,7 @@ class KeptRun:
 
 def load_run(label: str, run: Run, versions: Versions) -> KeptRun:
     """Read a kept run; RecordError if it is not as it was recorded, or has figures that its raw output does not give."""
-    require(run)
+    evidence = require(run)
     description, attempts = run.description(), steady.attempts(run)
     plan = Plan.from_json(description["plan"])
     results = summarise(plan, attempts)
@@ -80,4 +82,5 @@ def load_run(label: str, run: Run, versions: Versions) -> KeptRun:
         program_starts(run.files, plan, attempts),
         kind_of(plan).analyse(run, plan, attempts, results),
         versions,
+        evidence,
     )

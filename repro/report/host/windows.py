@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 
 from repro.planning.unit import Unit
-from repro.report.document import Section, Table, figure, words
-from repro.report.host.cells import columns, count, share
+from repro.report.document import Section, Table
 from repro.report.host.results import Host
 from repro.report.run.programs import PROGRAMS
+from repro.report.tables import columns, count, figure, share, words
 from repro.utils.i18n import Translate
 from repro.utils.stats import median
 

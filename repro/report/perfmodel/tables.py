@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from operator import itemgetter
 
 import pandas as pd
 
@@ -14,7 +15,8 @@ from repro.perfmodel.hardware import Cluster
 from repro.perfmodel.predict import predict
 from repro.perfmodel.scaling_study import Point
 from repro.perfmodel.validation import Check
-from repro.report.document import Cell, Column, Table, factor, figure
+from repro.report.document import Cell, Column, Table
+from repro.report.tables import Field, count, decimals, factor, figure, percents, table
 from repro.utils.i18n import N_
 
 MEANINGS = {
@@ -69,35 +71,28 @@ def constants_table(_: Callable, constants: Constants) -> Table:
 
 def errors_table(_: Callable, name: str, results: pd.DataFrame) -> Table:
     """Each training's throughput and memory, published and modelled, with the errors of the model and of its rivals."""
-    numeric = (
-        _("Published (samples/s)"),
-        _("Modelled (samples/s)"),
-        _("Error"),
-        _("Without its family"),
-        _("Nearest"),
-        _("Megatron-LM's error"),
-        _("Published (MiB)"),
-        _("Modelled (MiB)"),
-        _("Memory error"),
-        _("Megatron-LM's memory error"),
-    )
-    columns = (Column(_("Case")), Column(_("Kind of case")), *(Column(title, numeric=True) for title in numeric))
-    return Table(name, columns, tuple(_error_row(_, row) for _index, row in results.iterrows()))
 
+    def printed(name: str) -> Callable[[pd.Series], float | None]:
+        return lambda row: None if math.isnan(row["memory"]) else row[name]
 
-def _error_row(_: Callable, row: pd.Series) -> tuple[Cell, ...]:
-    printed, kind = not math.isnan(row["memory"]), SHORT[row["kind"]]
-    return (
-        Cell(row["names"]),
-        Cell(_(kind)),
-        figure(row["throughput"], 2),
-        figure(row["model_throughput"], 2),
-        *(_signed(row[f"{name}_error"]) for name in MODELS),
-        figure(row["memory"] if printed else None, 0),
-        figure(row["model_memory"] if printed else None, 0),
-        _signed(row["model_memory_error"]),
-        _signed(row["megatron_memory_error"]),
+    titles = {
+        "model": _("Error"),
+        "left_out": _("Without its family"),
+        "nearest": _("Nearest"),
+        "megatron": _("Megatron-LM's error"),
+    }
+    fields = (
+        Field(_("Case"), lambda row: row["names"]),
+        Field(_("Kind of case"), lambda row: _(SHORT[row.kind])),
+        Field(_("Published (samples/s)"), lambda row: row["throughput"], decimals(2)),
+        Field(_("Modelled (samples/s)"), lambda row: row["model_throughput"], decimals(2)),
+        *(Field(titles[name], itemgetter(f"{name}_error"), _signed) for name in MODELS),
+        Field(_("Published (MiB)"), printed("memory"), count),
+        Field(_("Modelled (MiB)"), printed("model_memory"), count),
+        Field(_("Memory error"), lambda row: row["model_memory_error"], _signed),
+        Field(_("Megatron-LM's memory error"), lambda row: row["megatron_memory_error"], _signed),
     )
+    return table(name, (row for _index, row in results.iterrows()), fields)
 
 
 def _signed(error: float) -> Cell:
@@ -146,41 +141,56 @@ def _median_and_worst(_: Callable, errors: pd.Series, among: pd.Series) -> Cell:
 
 def uncertainty_table(_: Callable, calibration: Calibration) -> Table:
     """Each kind of case, and each program on a GPU, with the factor to allow for."""
-    titles = (_("Trainings"), _("Throughput, factor"), _("Memory, factor"))
-    columns = (
-        Column(_("Kind of case")),
-        *(Column(title, numeric=True) for title in titles),
-        Column(_("Used to judge")),
-    )
     of_kind = (
         (_("V100, published programs: {kind}").format(kind=_(KINDS[kind])), level) for kind, level in _here(calibration)
     )
     of_group = (
-        (_("{gpu}, program `{program}`: {family}").format(gpu=gpu, program=program, family=family), level)
-        for (program, gpu, family), level in calibration.measured.items()
+        (_("{gpu}, program `{program}`: {family}").format(gpu=gpu.capitalize(), program=program, family=model), level)
+        for (gpu, program, model), level in calibration.measured.items()
     )
     rest = (_("everything else"), calibration.uncertainty[ELSEWHERE])
-    rows = tuple(_uncertainty_row(_, title, level) for title, level in (*of_kind, *of_group, rest))
-    return Table("uncertainty", columns, rows)
+    fields = (
+        Field(_("Kind of case"), lambda row: row[0]),
+        Field(_("Trainings"), lambda row: row[1].cases, count),
+        Field(_("Throughput, factor"), lambda row: row[1].throughput, factor),
+        Field(_("Memory, factor"), lambda row: row[1].memory, factor),
+        Field(_("Used to judge"), lambda row: _("yes") if row[1].throughput <= JUDGES_WITHIN else _("no")),
+    )
+    return table("uncertainty", (*of_kind, *of_group, rest), fields)
 
 
 def _here(calibration: Calibration) -> list[tuple[str, Uncertainty]]:
     return [(kind, calibration.uncertainty[kind]) for kind in KINDS]
 
 
-def _uncertainty_row(_: Callable, title: str, level: Uncertainty) -> tuple[Cell, ...]:
-    judges = level.throughput <= JUDGES_WITHIN
-    return (
-        Cell(title),
-        figure(level.cases, 0),
-        factor(level.throughput),
-        factor(level.memory),
-        Cell(_("yes") if judges else _("no")),
+def kernels_table(_: Callable, calibration: Calibration) -> Table:
+    """What the kernels of each program and model reach on a generation of GPUs."""
+    fields = (
+        Field(_("Generation"), lambda row: row[0][0].capitalize()),
+        Field(_("Program"), lambda row: row[0][1]),
+        Field(_("Model"), lambda row: row[0][2]),
+        Field(_("Launch cost (µs)"), lambda row: row[1].launch_us, decimals(1)),
+        Field(_("Factor on the peak's share"), lambda row: row[1].matrix, decimals(2)),
+        Field(_("Factor on the bandwidth's share"), lambda row: row[1].memory, decimals(2)),
     )
+    return table("kernels", calibration.kernels.items(), fields, _("Fitted for each program and model:"))
+
+
+def coverage_table(_: Callable, calibration: Calibration) -> Table:
+    """How well each generation's expectations hold for the trainings that they were not fitted on."""
+    fields = (
+        Field(_("Generation"), lambda row: row[0].capitalize()),
+        Field(_("Trainings fitted"), lambda row: row[1].fitted, count),
+        Field(_("Throughput, factor"), lambda row: row[1].factor, factor),
+        Field(_("Other trainings"), lambda row: row[1].checked, count),
+        Field(_("Within the factor"), lambda row: row[1].within, count),
+        Field(_("Used to judge"), lambda row: _("yes") if row[1].factor <= JUDGES_WITHIN else _("no")),
+    )
+    return table("coverage", calibration.generations.items(), fields, _("How the expectations hold:"))
 
 
 def kept_kinds_table(_: Callable, kept: pd.DataFrame) -> Table:
-    """For each program, GPU and family the median and the largest error on what kept runs measured."""
+    """For each program, GPU and family the median and the largest error on what the kernels were not fitted on."""
     titles = (_("Trainings"), _("Throughput, median error"), _("Throughput, worst error"), _("Memory, median error"))
     words = (_("Program"), "GPU", _("Family"))
     columns = (
@@ -188,54 +198,47 @@ def kept_kinds_table(_: Callable, kept: pd.DataFrame) -> Table:
         *(Column(title, numeric=True) for title in (*titles, _("Memory, worst error"))),
     )
     rows = []
-    for group, found in kept.groupby(["program", "gpu", "family"]):
+    for group, found in kept[~kept["fitted"]].groupby(["program", "gpu", "family"]):
         errors = summary(found["error"]), summary(found["memory_error"])
         shares = [share for each in errors for share in (each.median, each.worst)]
         cells = (Cell(f"{share:.1%}", share) for share in shares)
         rows.append((*(Cell(str(each)) for each in group), figure(len(found), 0), *cells))
-    return Table("kept-kinds", columns, tuple(rows), _("By program, GPU and family:"))
+    return Table("kept-kinds", columns, tuple(rows), _("Trainings that check the fit, by program, GPU and family:"))
 
 
 def kept_table(_: Callable, kept: pd.DataFrame) -> Table:
     """Each training measured by kept runs, with its prediction."""
-    words = (_("Measurement"), _("Program"), "GPU", _("Newest run"))
-    numeric = (
-        _("Runs"),
-        _("Measured (samples/s)"),
-        _("Lowest"),
-        _("Highest"),
-        _("Modelled (samples/s)"),
-        _("Error"),
-        _("Launches"),
-        _("Measured (MiB)"),
-        _("Modelled (MiB)"),
-        _("Memory error"),
+    fields = (
+        Field(_("Measurement"), itemgetter("name")),
+        Field(_("Program"), itemgetter("program")),
+        Field("GPU", itemgetter("gpu")),
+        Field(_("Used for"), lambda row: _("fit") if row["fitted"] else _("check")),
+        Field(_("Newest run"), itemgetter("run")),
+        Field(_("Runs"), lambda row: len(row["runs"]), count),
+        Field(_("Measured (samples/s)"), itemgetter("throughput"), decimals(1)),
+        Field(_("Lowest"), itemgetter("lowest"), decimals(1)),
+        Field(_("Highest"), itemgetter("highest"), decimals(1)),
+        Field(_("Modelled (samples/s)"), itemgetter("modelled"), decimals(1)),
+        Field(_("Error"), itemgetter("error"), _signed),
+        Field(_("Launches"), itemgetter("launch"), percents(0)),
+        Field(_("Measured (MiB)"), itemgetter("memory_mib"), count),
+        Field(_("Modelled (MiB)"), itemgetter("modelled_memory"), count),
+        Field(_("Memory error"), itemgetter("memory_error"), _signed),
     )
-    columns = (*(Column(title) for title in words), *(Column(title, numeric=True) for title in numeric))
-    rows = tuple(
-        (
-            *(Cell(row[name]) for name in ("name", "program", "gpu", "run")),
-            figure(len(row["runs"]), 0),
-            *(figure(row[name], 1) for name in ("throughput", "lowest", "highest", "modelled")),
-            _signed(row["error"]),
-            Cell(f"{row['launch']:.0%}", row["launch"]),
-            *(figure(row[name], 0) for name in ("memory_mib", "modelled_memory")),
-            _signed(row["memory_error"]),
-        )
-        for _index, row in kept.iterrows()
-    )
-    return Table("kept", columns, rows, _("Every training that kept runs measured:"))
+    rows = (row for _index, row in kept.iterrows())
+    return table("kept", rows, fields, _("Every training that kept runs measured:"))
 
 
 def megatron_table(_: Callable, found: Iterable[Check]) -> Table:
     """Each figure of Megatron-LM with its prediction, TFLOP/s per GPU."""
-    titles = (_("Published (TFLOP/s per GPU)"), _("Modelled (TFLOP/s per GPU)"), _("Error"))
-    columns = (Column(_("Measurement")), Column("GPU"), *(Column(title, numeric=True) for title in titles))
-    rows = tuple(
-        (Cell(each.name), Cell(each.gpu), figure(each.measured, 1), figure(each.modelled, 1), _signed(each.error))
-        for each in found
+    fields = (
+        Field(_("Measurement"), lambda each: each.name),
+        Field("GPU", lambda each: each.gpu),
+        Field(_("Published (TFLOP/s per GPU)"), lambda each: each.measured, decimals(1)),
+        Field(_("Modelled (TFLOP/s per GPU)"), lambda each: each.modelled, decimals(1)),
+        Field(_("Error"), lambda each: each.error, _signed),
     )
-    return Table("megatron", columns, rows, _("Figures published for Megatron-LM:"))
+    return table("megatron", found, fields, _("Figures published for Megatron-LM:"))
 
 
 def spent_table(_: Callable, results: pd.DataFrame, cluster: Cluster, constants: Constants) -> Table:

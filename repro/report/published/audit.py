@@ -8,7 +8,8 @@ from dataclasses import replace
 from repro.published.audit.engine import Audit
 from repro.published.audit.findings import Finding
 from repro.published.claim_ids import THROUGHPUT, claim_id
-from repro.report.document import Cell, Column, Section, Table, Text, figure, percent, words
+from repro.report.document import Cell, Column, Section, Table, Text
+from repro.report.tables import figure, percent, words
 from repro.utils.i18n import N_, Translate
 
 KINDS = {

@@ -5,8 +5,9 @@ from __future__ import annotations
 from repro.published.cases import Case
 from repro.published.claim_ids import claim_at
 from repro.published.figures import Figure, Peer
-from repro.report.document import Cell, Column, Section, Table, Text, figure
+from repro.report.document import Cell, Column, Section, Table, Text
 from repro.report.published.tables import TITLES, Sheet
+from repro.report.tables import figure
 from repro.utils.i18n import Translate
 
 
@@ -45,7 +46,9 @@ def _peer_columns(sheet: Sheet, found: list[Peer], identity: str, caption: str) 
     columns = [
         Column(_("GPUs"), numeric=True),
         Column(
-            _("This report (OneFlow {version}, batch size {batch})").format(version=_version(sheet), batch=batch),
+            _("This report ({framework} {version}, batch size {batch})").format(
+                framework=sheet.report.framework, version=_version(sheet), batch=batch
+            ),
             numeric=True,
         ),
     ]
@@ -68,7 +71,7 @@ def _peer_columns(sheet: Sheet, found: list[Peer], identity: str, caption: str) 
 
 
 def _version(sheet: Sheet) -> str:
-    return sheet.report.oneflow.removeprefix("v").split(",")[0]
+    return sheet.report.version.removeprefix("v").split(",")[0]
 
 
 def _peer_title(_: Translate, framework: str, version: str, variant: str, batch: int) -> str:
@@ -84,7 +87,12 @@ def _peer_rows(sheet: Sheet, found: list[Peer], identity: str, caption: str) -> 
     first = _("{framework} {version}").format(framework=found[0].framework, version=found[0].version)
     columns = [
         Column(_("Case")),
-        *(Column(_("{what}, OneFlow").format(what=_(TITLES[name])), numeric=True) for name in names),
+        *(
+            Column(
+                _("{what}, {framework}").format(what=_(TITLES[name]), framework=sheet.report.framework), numeric=True
+            )
+            for name in names
+        ),
     ]
     columns += [
         Column(_("{what}, {framework}").format(what=_(TITLES[name]), framework=first), numeric=True) for name in names

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from repro.models.programs import PUBLISHED
-from repro.models.registry import spec_of
 from repro.published.deviations import deviations
+from repro.published.ports import published_program
 from repro.report.document import Section, Text
 from repro.report.effects import effects, gain_table, gain_text, gains, measurement_section
 from repro.report.programs import choice_table, deviation_table
 from repro.report.published.tables import Sheet
 
 
-def choices(sheet: Sheet) -> Section:
+def choices(sheet: Sheet) -> Section | None:
     """What `PROGRAM=published` and `PROGRAM=tuned` choose for the cases of this report."""
     _, report = sheet._, sheet.report
-    program = spec_of(report.model).program(PUBLISHED, report.log_generation)
+    if not report.ported:
+        return None
+    program = published_program(report.model, report.id)
     text = Text(
         _(
             "`PROGRAM=published`, the default, runs the port of the published program, with its options. `PROGRAM=tuned` "
@@ -25,15 +26,17 @@ def choices(sheet: Sheet) -> Section:
     return Section("program", _("Training program"), (text, choice_table(_, "program", program)))
 
 
-def kept_otherwise(sheet: Sheet, language: str) -> Section:
+def kept_otherwise(sheet: Sheet, language: str) -> Section | None:
     """Deviations of the port of this report's program to another OneFlow release."""
     _, report = sheet._, sheet.report
+    if not report.ported:
+        return None
     found = [each for each in deviations() if each.of(report.id)]
     text = Text(
         _(
             "The published program ran on {published}. Its port to oneflow 0.8.0 differs as follows "
             "(`repro/models/deviations.toml`):"
-        ).format(published=f"`{report.oneflow}`")
+        ).format(published=f"`{report.version}`")
     )
     table = deviation_table(_, language, "deviations", found, measured=effects(_, (report.id,)))
     gained = gains((report.id,))
@@ -43,4 +46,4 @@ def kept_otherwise(sheet: Sheet, language: str) -> Section:
 
 def past_kernels(sheet: Sheet) -> Section | None:
     """What was timed for the deviations in kernels."""
-    return measurement_section(sheet._, sheet.cases)
+    return measurement_section(sheet._, sheet.cases) if sheet.report.ported else None

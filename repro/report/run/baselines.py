@@ -5,7 +5,6 @@ from collections.abc import Iterable
 
 from repro.analysis.ratio import Ratio
 from repro.analysis.relations import (
-    Relation,
     baseline_relations,
     layout_relations,
     layout_text,
@@ -14,7 +13,8 @@ from repro.analysis.relations import (
 )
 from repro.analysis.results import Result
 from repro.planning.plan import PUBLISHED
-from repro.report.document import Block, Cell, Column, Items, Section, Table, Text, figure, percent, words
+from repro.report.document import Block, Cell, Items, Section, Text
+from repro.report.tables import Field, count, decimals, figure, percents, table
 from repro.utils.i18n import N_, Translate
 from repro.utils.stats import Interval, TooFew
 
@@ -31,7 +31,16 @@ DESCRIPTIONS = {
         "like `pytorch`, with TF32, which OneFlow uses only with PRECISION=tf32; ResNet50 in channels_last format."
     ),
     "pytorch-channels-last": N_("like `pytorch`, in fp32 and channels_last format."),
-    "pytorch-compile": N_("like `pytorch`, compiled with torch.compile."),
+    "pytorch-compiled": N_("like `pytorch`, compiled with torch.compile; in TF32 where OneFlow is."),
+    "megatron": N_(
+        "Megatron-Core with PyTorch's fused attention, sequence parallelism with tensor parallelism, a fused "
+        "cross-entropy, and exchanges that overlap with computation. Kernels of Transformer Engine and Apex are not "
+        "used: they have no wheels that a hash could pin."
+    ),
+    "megatron-unfused": N_(
+        "Megatron-Core computing as Megatron-LM did in 2021: all scores are stored, one kernel masks them and takes "
+        "the softmax, and gradients are exchanged after the backward pass."
+    ),
 }
 """Description of each baseline variant."""
 
@@ -57,28 +66,18 @@ def _derived(_: Translate, results: list[Result]) -> list[Section]:
             "nothing here is compared with a published throughput."
         )
     )
-    columns = (
-        *_columns(_("Configuration"), _("Derived from"), _("Layout (data x tensor x pipeline)"), _("Precision")),
-        *_numeric(
-            _("Iterations"),
-            _("Global batch size"),
-            _("Throughput (samples/s)"),
-            _("Latency (ms)"),
-            _("GPU memory (MiB)"),
-        ),
+    fields = (
+        Field(_("Configuration"), lambda each: each.unit.name),
+        Field(_("Derived from"), lambda each: ", ".join(each.unit.derived_from)),
+        Field(_("Layout (data x tensor x pipeline)"), lambda each: layout_text(each.unit)),
+        Field(_("Precision"), lambda each: each.unit.precision),
+        Field(_("Iterations"), lambda each: each.unit.config["iterations"], count),
+        Field(_("Global batch size"), lambda each: each.unit.global_batch, count),
+        Field(_("Throughput (samples/s)"), lambda each: each.throughput, decimals(2)),
+        Field(_("Latency (ms)"), lambda each: each.latency_ms, decimals(2)),
+        Field(_("GPU memory (MiB)"), lambda each: each.memory_mib, count),
     )
-    rows = tuple(
-        (
-            *words(each.unit.name, ", ".join(each.unit.derived_from), layout_text(each.unit), each.unit.precision),
-            figure(each.unit.config["iterations"], 0),
-            figure(each.unit.global_batch, 0),
-            figure(each.throughput, 2),
-            figure(each.latency_ms, 2),
-            figure(each.memory_mib, 0),
-        )
-        for each in derived
-    )
-    return [Section("derived", _("Cases derived from published ones"), (text, Table("derived", columns, rows)))]
+    return [Section("derived", _("Cases derived from published ones"), (text, table("derived", derived, fields)))]
 
 
 def _baselines(_: Translate, results: list[Result]) -> list[Section]:
@@ -101,23 +100,21 @@ def _baselines(_: Translate, results: list[Result]) -> list[Section]:
             "a lower need. Memory of tensors is the peak of PyTorch's tensors; OneFlow 0.8.0 does not report its own."
         )
     )
-    columns = (
-        *_columns(_("Configuration"), _("Baseline")),
-        *_numeric(
-            "OneFlow (samples/s)",
-            "PyTorch (samples/s)",
-            "OneFlow / PyTorch",
-            _("Steady state"),
-            _("Interval (confidence)"),
-            _("OneFlow: memory in use (MiB)"),
-            _("PyTorch: memory in use (MiB)"),
-            _("PyTorch: memory of tensors (MiB)"),
-        ),
+    fields = (
+        Field(_("Configuration"), lambda each: each.result.unit.name),
+        Field(_("Baseline"), lambda each: each.base.unit.label),
+        Field("OneFlow (samples/s)", lambda each: each.result.throughput, decimals(2)),
+        Field("PyTorch (samples/s)", lambda each: each.base.throughput, decimals(2)),
+        Field("OneFlow / PyTorch", lambda each: each.ratio.value, decimals(3)),
+        Field(_("Steady state"), lambda each: each.steady, decimals(3)),
+        Field(_("Interval (confidence)"), lambda each: interval(_, each.ratio), numeric=True),
+        Field(_("OneFlow: memory in use (MiB)"), lambda each: each.result.memory_mib, count),
+        Field(_("PyTorch: memory in use (MiB)"), lambda each: each.base.memory_mib, count),
+        Field(_("PyTorch: memory of tensors (MiB)"), lambda each: each.base.allocated_mib, count),
     )
     relations = baseline_relations(results)
-    rows = tuple(_baseline_row(_, relation) for relation in relations)
     described = descriptions(_, (relation.base.unit.label for relation in relations))
-    blocks: list[Block] = [text, described, Table("baselines", columns, rows), memory]
+    blocks: list[Block] = [text, described, table("baselines", relations, fields), memory]
     return [Section("baselines", _("Compared with PyTorch in the same run"), tuple(blocks))]
 
 
@@ -125,21 +122,6 @@ def descriptions(_: Translate, variants: Iterable[str]) -> Items:
     """What those of the variants are that have a description, each once and in the order of DESCRIPTIONS."""
     found = set(variants)
     return Items(tuple(f"`{name}`: {_(text)}" for name, text in DESCRIPTIONS.items() if name in found))
-
-
-def _baseline_row(_: Translate, relation: Relation) -> tuple[Cell, ...]:
-    ours, baseline = relation.result, relation.base
-    return (
-        *words(ours.unit.name, baseline.unit.label),
-        figure(ours.throughput, 2),
-        figure(baseline.throughput, 2),
-        figure(relation.ratio.value, 3),
-        figure(relation.steady, 3),
-        interval(_, relation.ratio),
-        figure(ours.memory_mib, 0),
-        figure(baseline.memory_mib, 0),
-        figure(baseline.allocated_mib, 0),
-    )
 
 
 def _gain(_: Translate, results: list[Result]) -> list[Section]:
@@ -153,60 +135,37 @@ def _gain(_: Translate, results: list[Result]) -> list[Section]:
             "equally. Both are read by the same rule. A gain above 1 means that the tuned program is faster."
         )
     )
-    numeric = (
-        _("Port (samples/s)"),
-        _("Tuned program (samples/s)"),
-        _("Tuned / port"),
-        _("Steady state"),
-        _("Interval (confidence)"),
-        _("Port: memory (MiB)"),
-        _("Tuned program: memory (MiB)"),
+    fields = (
+        Field(_("Configuration"), lambda each: each.base.unit.name),
+        Field(_("Port (samples/s)"), lambda each: each.base.throughput, decimals(2)),
+        Field(_("Tuned program (samples/s)"), lambda each: each.result.throughput, decimals(2)),
+        Field(_("Tuned / port"), lambda each: each.ratio.value, decimals(3)),
+        Field(_("Steady state"), lambda each: each.steady, decimals(3)),
+        Field(_("Interval (confidence)"), lambda each: interval(_, each.ratio), numeric=True),
+        Field(_("Port: memory (MiB)"), lambda each: each.base.memory_mib, count),
+        Field(_("Tuned program: memory (MiB)"), lambda each: each.result.memory_mib, count),
     )
-    columns = (Column(_("Configuration")), *(Column(title, numeric=True) for title in numeric))
-    table = Table("gain", columns, tuple(_gain_row(_, each) for each in relations))
-    return [Section("gain", _("Gain of the tuned program"), (text, table))]
-
-
-def _gain_row(_: Translate, relation: Relation) -> tuple[Cell, ...]:
-    tuned, published = relation.result, relation.base
-    return (
-        Cell(published.unit.name),
-        figure(published.throughput, 2),
-        figure(tuned.throughput, 2),
-        figure(relation.ratio.value, 3),
-        figure(relation.steady, 3),
-        interval(_, relation.ratio),
-        figure(published.memory_mib, 0),
-        figure(tuned.memory_mib, 0),
-    )
+    return [Section("gain", _("Gain of the tuned program"), (text, table("gain", relations, fields)))]
 
 
 def _scaling(_: Translate, results: list[Result]) -> list[Section]:
     scaled, layouts = scaling_relations(results), layout_relations(results)
     blocks: list[Block] = []
+    fields: tuple[Field, ...]
+    named = (
+        Field(_("Configuration"), lambda each: each.result.unit.name),
+        Field(_("Against"), lambda each: each.base.unit.name),
+        Field(_("GPUs"), lambda each: each.result.unit.world_size, count),
+    )
+    within = Field(_("Interval (confidence)"), lambda each: interval(_, each.ratio), numeric=True)
     if scaled:
-        columns = (
-            *_columns(_("Configuration"), _("Against")),
-            *_numeric(
-                _("GPUs"),
-                _("Throughput (samples/s)"),
-                _("Speed-up"),
-                _("Efficiency"),
-                _("Steady state"),
-                _("Interval (confidence)"),
-            ),
-        )
-        rows = tuple(
-            (
-                *words(each.result.unit.name, each.base.unit.name),
-                figure(each.result.unit.world_size, 0),
-                figure(each.result.throughput, 2),
-                figure(each.ratio.value * each.result.unit.world_size, 2),
-                percent(each.ratio.value, 1),
-                percent(each.steady, 1),
-                interval(_, each.ratio),
-            )
-            for each in scaled
+        fields = (
+            *named,
+            Field(_("Throughput (samples/s)"), lambda each: each.result.throughput, decimals(2)),
+            Field(_("Speed-up"), lambda each: each.ratio.value * each.result.unit.world_size, decimals(2)),
+            Field(_("Efficiency"), lambda each: each.ratio.value, percents(1)),
+            Field(_("Steady state"), lambda each: each.steady, percents(1)),
+            within,
         )
         blocks += [
             Text(
@@ -215,29 +174,15 @@ def _scaling(_: Translate, results: list[Result]) -> list[Section]:
                     "efficiency of 100%, throughput grows in proportion to the number of GPUs."
                 )
             ),
-            Table("scaling", columns, rows, _("Scaling of data parallelism:")),
+            table("scaling", scaled, fields, _("Scaling of data parallelism:")),
         ]
     if layouts:
-        columns = (
-            *_columns(_("Configuration"), _("Against")),
-            *_numeric(
-                _("GPUs"),
-                _("Global batch size"),
-                _("The other layout's global batch size"),
-                _("Ratio of throughput"),
-                _("Interval (confidence)"),
-            ),
-        )
-        rows = tuple(
-            (
-                *words(each.result.unit.name, each.base.unit.name),
-                figure(each.result.unit.world_size, 0),
-                figure(each.result.unit.global_batch, 0),
-                figure(each.base.unit.global_batch, 0),
-                figure(each.ratio.value, 3),
-                interval(_, each.ratio),
-            )
-            for each in layouts
+        fields = (
+            *named,
+            Field(_("Global batch size"), lambda each: each.result.unit.global_batch, count),
+            Field(_("The other layout's global batch size"), lambda each: each.base.unit.global_batch, count),
+            Field(_("Ratio of throughput"), lambda each: each.ratio.value, decimals(3)),
+            within,
         )
         blocks += [
             Text(
@@ -246,7 +191,7 @@ def _scaling(_: Translate, results: list[Result]) -> list[Section]:
                     "samples/s. A larger batch spreads the update and the gradient exchange over more samples."
                 )
             ),
-            Table("layouts", columns, rows, _("Other layouts relative to data parallelism:")),
+            table("layouts", layouts, fields, _("Other layouts relative to data parallelism:")),
         ]
     return [Section("scaling", _("Scaling and layouts in this run"), tuple(blocks))] if blocks else []
 
@@ -258,8 +203,6 @@ def interval(_: Translate, ratio: Ratio | None, decimals: int = 3) -> Cell:
     found = ratio.interval
     if isinstance(found, TooFew):
         message = _("too few repeats: {samples}, at least {needed} needed")
-        if found.equal:
-            message = _("the repeats are all equal, so their spread is unknown")
         return Cell(message.format(samples=min(found.samples), needed=found.needed), float("-inf"))
     return Cell(f"{found.low:.{decimals}f} … {found.high:.{decimals}f} ({confidence(found)})", found.low)
 
@@ -267,11 +210,3 @@ def interval(_: Translate, ratio: Ratio | None, decimals: int = 3) -> Cell:
 def confidence(found: Interval) -> str:
     """The confidence of an interval in per cent, rounded down."""
     return f"{math.floor(1000 * found.confidence) / 10:.1f}%"
-
-
-def _columns(*titles: str) -> tuple[Column, ...]:
-    return tuple(Column(title) for title in titles)
-
-
-def _numeric(*titles: str) -> tuple[Column, ...]:
-    return tuple(Column(title, numeric=True) for title in titles)

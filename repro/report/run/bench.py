@@ -9,7 +9,7 @@ from repro.planning.plan import BASELINE_PARITY_TOLERANCE, BENCH, PARITY_ITERATI
 from repro.planning.unit import Unit
 from repro.published.cases import load_catalogue
 from repro.published.rules import Rule, rule_of
-from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, percent, scientific, words
+from repro.report.document import Block, Cell, Section, Table, Text
 from repro.report.run.baselines import within_sections
 from repro.report.run.data import ReportData
 from repro.report.run.expectation import expectation_sections
@@ -17,6 +17,7 @@ from repro.report.run.inputs import input_sections
 from repro.report.run.kinds import Kind, register
 from repro.report.run.programs import PROGRAMS
 from repro.report.run.verdicts import verdict_sections
+from repro.report.tables import Field, columns, count, decimals, percents, scientific, table, words
 from repro.runs.files import RunPath
 from repro.utils.i18n import N_, Translate
 
@@ -61,36 +62,19 @@ def _beside_published(_: Translate, data: ReportData) -> list[Section]:
     if not any(result.unit.stands_for for result in data.results):
         return []
     published = {case.name: case.published for case in load_catalogue().cases}
-    rows = []
-    for result in (each for each in data.results if each.unit.stands_for):
-        printed = published[result.unit.stands_for[0]]
-        rows.append(
-            (
-                *words(result.unit.name, _(PROGRAMS[result.unit.program])),
-                figure(result.throughput, 2),
-                figure(printed.throughput, 2),
-                figure(result.speedup, 2),
-                figure(printed.speedup, 2),
-                figure(result.memory_mib, 0),
-                figure(printed.memory_mib, 0),
-            )
-        )
-    columns = _columns(
-        _("Case"),
-        _("Training program"),
-        numeric=(
-            _("Measured (samples/s)"),
-            _("Published (samples/s)"),
-            _("Measured speed-up"),
-            _("Published speed-up"),
-            _("Measured memory (MiB)"),
-            _("Published memory (MiB)"),
-        ),
+    pairs = [(each, published[each.unit.stands_for[0]]) for each in data.results if each.unit.stands_for]
+    fields = (
+        Field(_("Case"), lambda pair: pair[0].unit.name),
+        Field(_("Training program"), lambda pair: _(PROGRAMS[pair[0].unit.program])),
+        Field(_("Measured (samples/s)"), lambda pair: pair[0].throughput, decimals(2)),
+        Field(_("Published (samples/s)"), lambda pair: pair[1].throughput, decimals(2)),
+        Field(_("Measured speed-up"), lambda pair: pair[0].speedup, decimals(2)),
+        Field(_("Published speed-up"), lambda pair: pair[1].speedup, decimals(2)),
+        Field(_("Measured memory (MiB)"), lambda pair: pair[0].memory_mib, count),
+        Field(_("Published memory (MiB)"), lambda pair: pair[1].memory_mib, count),
     )
     note = Text(_("On hardware other than the published V100s, compare scaling, not samples/s."))
-    return [
-        Section("published", _("Compared with the published figures"), (note, Table("published", columns, tuple(rows))))
-    ]
+    return [Section("published", _("Compared with the published figures"), (note, table("published", pairs, fields)))]
 
 
 def _results(_: Translate, data: ReportData) -> Section:
@@ -102,50 +86,29 @@ def _results(_: Translate, data: ReportData) -> Section:
     heading, memory = _("GPU memory (MiB)"), _(" “GPU memory” is what the driver counts as in use.")
     if data.plan.device == "cpu":
         heading, memory = _("Memory (MiB)"), _(" “Memory” is the resident memory of rank 0's process.")
-    text = Text(method + memory)
-    columns = _columns(
-        _("Configuration"),
-        numeric=(
-            _("Ranks"),
-            _("Global batch size"),
-            _("Repeats"),
-            _("Throughput (samples/s)"),
-            "CV",
-            _("Steady state (samples/s)"),
-            _("Latency (ms)"),
-            heading,
-            _("Speed-up"),
-            _("Time to first log row (s)"),
-        ),
+    fields = (
+        Field(_("Configuration"), lambda r: r.unit.name),
+        Field(_("Ranks"), lambda r: r.unit.world_size, count),
+        Field(_("Global batch size"), lambda r: r.unit.global_batch, count),
+        Field(_("Repeats"), lambda r: Cell(f"{len(r.throughputs)}/{r.planned}", len(r.throughputs)), numeric=True),
+        Field(_("Throughput (samples/s)"), lambda r: r.throughput, decimals(2)),
+        Field("CV", lambda r: r.cv, percents(2)),
+        Field(_("Steady state (samples/s)"), lambda r: r.steady, decimals(2)),
+        Field(_("Latency (ms)"), lambda r: r.latency_ms, decimals(2)),
+        Field(heading, lambda r: r.memory_mib, count),
+        Field(_("Speed-up"), lambda r: r.speedup, decimals(2)),
+        Field(_("Time to first log row (s)"), lambda r: r.first_row_s, decimals(1)),
     )
-    rows = tuple(
-        (
-            Cell(r.unit.name),
-            figure(r.unit.world_size, 0),
-            figure(r.unit.global_batch, 0),
-            Cell(f"{len(r.throughputs)}/{r.planned}", len(r.throughputs)),
-            figure(r.throughput, 2),
-            percent(r.cv),
-            figure(r.steady, 2),
-            figure(r.latency_ms, 2),
-            figure(r.memory_mib, 0),
-            figure(r.speedup, 2),
-            figure(r.first_row_s, 1),
-        )
-        for r in data.results
-    )
-    blocks: list[Block] = [text, Table("results", columns, rows, caption=_("Results"))]
+    blocks: list[Block] = [Text(method + memory), table("results", data.results, fields, _("Results"))]
     if data.plan.scale == SMOKE:
-        stands = tuple(
-            words(r.unit.name, ", ".join(r.unit.stands_for) or _stands_for_nothing(_, r.unit))
-            for r in data.results
-            if not r.unit.follows
+        alone = [r for r in data.results if not r.unit.follows]
+        cases = (
+            Field(_("Configuration"), lambda r: r.unit.name),
+            Field(_("Published cases"), lambda r: ", ".join(r.unit.stands_for) or _stands_for_nothing(_, r.unit)),
         )
         blocks += [
             Text(_("Each published case runs as the configuration it shrinks to:")),
-            Table(
-                "stands-for", _columns(_("Configuration"), _("Published cases")), stands, caption=_("Published cases")
-            ),
+            table("stands-for", alone, cases, _("Published cases")),
         ]
     return Section("results", _("Results"), tuple(blocks))
 
@@ -170,33 +133,19 @@ def _parity(_: Translate, data: ReportData) -> Section:
             "may differ by {tolerance}, since their kernels round differently."
         ).format(tolerance=f"{BASELINE_PARITY_TOLERANCE:.0e}")
     )
-    columns = (
-        *_columns(
-            _("Configuration"),
-            _("Reference"),
-            numeric=(
-                _("Loss at iteration {n}").format(n=PARITY_ITERATIONS),
-                _("Reference loss"),
-                _("Largest relative difference"),
-            ),
-        ),
-        Column(_("Agrees")),
-    )
-    rows = tuple(
-        (
-            *words(p.unit.name, p.reference),
-            figure(p.last_loss, 6),
-            figure(p.last_reference_loss, 6),
-            scientific(p.difference),
-            Cell(_("yes"), tone="good") if p.holds else Cell(_("NO"), tone="bad"),
-        )
-        for p in data.parities
+    fields = (
+        Field(_("Configuration"), lambda p: p.unit.name),
+        Field(_("Reference"), lambda p: p.reference),
+        Field(_("Loss at iteration {n}").format(n=PARITY_ITERATIONS), lambda p: p.last_loss, decimals(6)),
+        Field(_("Reference loss"), lambda p: p.last_reference_loss, decimals(6)),
+        Field(_("Largest relative difference"), lambda p: p.difference, scientific),
+        Field(_("Agrees"), lambda p: Cell(_("yes"), tone="good") if p.holds else Cell(_("NO"), tone="bad")),
     )
     tuned = Text(_("The tuned program must print the same losses as the port in the same layout."))
     texts = [text]
     texts += [tuned] if any(p.unit.tuned_of for p in data.parities) else []
     texts += [baselines] if any(p.unit.baseline_of for p in data.parities) else []
-    return Section("parity", _("Same losses in every layout"), (*texts, Table("parity", columns, rows)))
+    return Section("parity", _("Same losses in every layout"), (*texts, table("parity", data.parities, fields)))
 
 
 def method_section(_: Translate, data: ReportData) -> Section:
@@ -213,8 +162,8 @@ def method_section(_: Translate, data: ReportData) -> Section:
             "`results.csv` is the table of results, `attempts.jsonl` has one line per attempt."
         )
     )
-    table = Table("method", _columns(_("Report"), _("Rule"), _("Source of the rule")), rows)
-    return Section("method", _("How it was measured"), (table, text))
+    rules_table = Table("method", columns(_("Report"), _("Rule"), _("Source of the rule")), rows)
+    return Section("method", _("How it was measured"), (rules_table, text))
 
 
 def rule_text(_: Translate, rule: Rule) -> str:
@@ -223,10 +172,6 @@ def rule_text(_: Translate, rule: Rule) -> str:
     if rule.repeats > 1:
         text += _("; median of {n} runs").format(n=rule.repeats)
     return text
-
-
-def _columns(*titles: str, numeric: tuple[str, ...] = ()) -> tuple[Column, ...]:
-    return tuple(Column(title) for title in titles) + tuple(Column(title, numeric=True) for title in numeric)
 
 
 def _figures(data: ReportData, files: RunPath) -> list[FigureSpec]:

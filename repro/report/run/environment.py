@@ -4,12 +4,18 @@ from pathlib import Path
 
 from repro.analysis.process_info import readable
 from repro.planning.plan import Plan
-from repro.report.document import Column, Section, Table, Text, words
+from repro.report.document import Column, Section, Table, Text
+from repro.report.tables import words
 from repro.utils.i18n import Translate
 
 
-def environment_section(_: Translate, environment: dict, starts: dict[str, dict]) -> Section:
-    """The machine as it was read when the run was planned, and each program's versions as its processes reported them."""
+def environment_section(
+    _: Translate, environment: dict, starts: dict[str, dict], baseline: dict | None = None
+) -> Section:
+    """The machine as it was read when the run was planned, and each program's versions as its processes reported them.
+
+    `baseline` is how baselines were started, as `repro.planning.baselines.BaselineProgram.as_json` records it.
+    """
     gpus = [f"{gpu['name']} ({gpu['memory.total']} MiB)" for gpu in environment["gpus"]]
     processor = _("{model}; logical CPUs: {count}, usable: {usable}").format(
         model=environment["cpu"], count=environment["cpu_count"], usable=environment["cpu_affinity"]
@@ -26,6 +32,7 @@ def environment_section(_: Translate, environment: dict, starts: dict[str, dict]
         *_stack(_, environment.get("stack")),
         *_cache(_, environment.get("jit_cache")),
         *_kernels(_, environment.get("kernels")),
+        *_baseline(_, baseline),
         (_("Controller's Python"), environment["controller_python"]),
         *((f"SHA-256 {name}", f"`{value}`") for name, value in environment["locks_sha256"].items()),
     ]
@@ -100,6 +107,17 @@ def _kernels(_: Translate, kernels: dict | None) -> list[tuple[str, str]]:
     if kernels["wrong"]:
         parts.append(_("wrong: {operators}").format(operators="; ".join(f"`{each}`" for each in kernels["wrong"])))
     return [(_("Operators compared with the CPU"), "; ".join(parts))]
+
+
+def _baseline(_: Translate, baseline: dict | None) -> list[tuple[str, str]]:
+    """The environment of the baselines: pinned by a lock of this project, or one that the user named."""
+    if not baseline:
+        return []
+    lock = baseline.get("lock")
+    ours = _("`{lock}`, by hash").format(lock=lock) if lock else ""
+    return [
+        (_("Environment of the baselines"), ours or _("the user's: `{python}`").format(python=baseline["command"][0]))
+    ]
 
 
 def _programs(_: Translate, starts: dict[str, dict]) -> Table:

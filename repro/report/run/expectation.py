@@ -8,7 +8,8 @@ from repro.analysis.results import Result
 from repro.perfmodel.hardware import HardwareError
 from repro.perfmodel.predict import Expectation, expect_unit
 from repro.planning.plan import PUBLISHED
-from repro.report.document import Block, Cell, Column, Section, Table, Text, factor, figure
+from repro.report.document import Block, Cell, Section, Text
+from repro.report.tables import Field, count, decimals, factor, table
 from repro.utils.i18n import Translate
 
 
@@ -36,28 +37,16 @@ def _blocks(_: Translate, pairs: Sequence[tuple[Result, Expectation]]) -> tuple[
         "are marked and worth checking."
     )
     notes = dict.fromkeys(_(message).format(**values) for _result, each in pairs for message, values in each.notes)
-    numeric = (
-        _("Measured (samples/s)"),
-        _("Expected (samples/s)"),
-        _("Uncertainty"),
-        _("Measured memory (MiB)"),
-        _("Expected memory (MiB)"),
+    fields = (
+        Field(_("Case"), lambda pair: pair[0].unit.name),
+        Field(_("Measured (samples/s)"), lambda pair: pair[0].throughput, decimals(2)),
+        Field(_("Expected (samples/s)"), lambda pair: pair[1].throughput, decimals(2)),
+        Field(_("Uncertainty"), lambda pair: pair[1].uncertainty, factor),
+        Field(_("Measured memory (MiB)"), lambda pair: pair[0].memory_mib, count),
+        Field(_("Expected memory (MiB)"), lambda pair: pair[1].memory_mib, count),
+        Field(_("Deviates"), lambda pair: _verdict(_, pair[0].throughput, pair[1])),
     )
-    columns = (Column(_("Case")), *(Column(each, numeric=True) for each in numeric), Column(_("Deviates")))
-    table = Table("expectation", columns, tuple(_row(_, result, expected) for result, expected in pairs))
-    return (Text(text), *(Text(note) for note in notes), table)
-
-
-def _row(_: Translate, result: Result, expected: Expectation) -> tuple[Cell, ...]:
-    return (
-        Cell(result.unit.name),
-        figure(result.throughput, 2),
-        figure(expected.throughput, 2),
-        factor(expected.uncertainty),
-        figure(result.memory_mib, 0),
-        figure(expected.memory_mib, 0),
-        _verdict(_, result.throughput, expected),
-    )
+    return (Text(text), *(Text(note) for note in notes), table("expectation", pairs, fields))
 
 
 def _verdict(_: Translate, throughput: float | None, expected: Expectation) -> Cell:

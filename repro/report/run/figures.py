@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from repro.analysis.relations import Relation, baseline_relations, scaling_relations
 from repro.analysis.results import Result
+from repro.models.programs import PUBLISHED
 from repro.planning.plan import SMOKE
 from repro.published.cases import Case, load_catalogue
 from repro.report.charts.canvas import STYLES
@@ -42,12 +43,8 @@ def bench_figures(data: ReportData, files: RunPath) -> list[FigureSpec]:
     ]
 
 
-def _name(result: Result) -> str:
-    return result.unit.name.removeprefix("smoke_")
-
-
 def _repeats_figure(results: list[Result]) -> FigureSpec:
-    rows = [(_name(result), result.throughputs) for result in results]
+    rows = [(result.unit.name, result.throughputs) for result in results]
     return FigureSpec("repeats", lambda _: repeats_chart(_, rows), repeats_caption)
 
 
@@ -56,21 +53,20 @@ def _same_model(results: Iterable[Result]) -> list[list[Result]]:
     groups: dict[tuple, list[Result]] = {}
     for result in results:
         config = result.unit.config
-        key = (config["log_generation"], result.unit.precision, tuple(sorted(config["shape"].items())))
+        key = (result.unit.report, result.unit.precision, tuple(sorted(config["shape"].items())))
         groups.setdefault(key, []).append(result)
     return list(groups.values())
 
 
 def _throughput_figure(results: list[Result], number: int) -> FigureSpec:
     values = tuple((result.throughput,) for result in results)
-    reports = {report.log_generation: report.id for report in load_catalogue().reports}
-    report = reports[results[0].unit.config["log_generation"]]
+    report = results[0].unit.report
 
     def chart(_: Translate) -> BarChart:
         return BarChart(
             _("Throughput by configuration: {report}").format(report=report),
             "samples/s",
-            tuple(map(_name, results)),
+            tuple(result.unit.name for result in results),
             (Panel("", values),),
             emphasis=frozenset(range(len(results))),
         )
@@ -93,7 +89,7 @@ def _memory_figure(results: list[Result], device: str) -> FigureSpec:
         return BarChart(
             _("Memory by configuration"),
             kind,
-            tuple(map(_name, results)),
+            tuple(result.unit.name for result in results),
             (Panel("", values),),
             emphasis=frozenset(range(len(results))),
             decimals=0,
@@ -107,7 +103,7 @@ def _scaling_figures(results: list[Result]) -> list[FigureSpec]:
     cases = {case.name: case for case in load_catalogue().cases}
     lines: dict[tuple, list[tuple[Case, Result]]] = {}
     for result in results:
-        case = cases.get(result.unit.name)
+        case = cases.get(result.unit.case) if result.unit.stands_for and result.unit.program == PUBLISHED else None
         if case and case.layout.world_size == case.layout.data:
             key = (case.report, case.micro_batch, case.optimizer_sharding, tuple(sorted(case.shape.items())))
             lines.setdefault(key, []).append((case, result))
@@ -157,7 +153,7 @@ def iteration_times(data: ReportData, files: RunPath) -> list[tuple[str, dict[in
             points = _points(files / attempt["folder"] / METRICS.format(0))
             if len(points) > 1:
                 found.setdefault(attempt["unit"], {})[attempt["repeat"]] = points
-    return [(_name(result), found[result.unit.name]) for result in data.results if result.unit.name in found]
+    return [(result.unit.name, found[result.unit.name]) for result in data.results if result.unit.name in found]
 
 
 def _points(metrics: RunPath) -> list[tuple[float, float]]:

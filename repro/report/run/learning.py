@@ -6,8 +6,9 @@ from repro.analysis.convergence import TAIL, Convergence, ConvergenceResult, lea
 from repro.planning.convergence import KIND
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.lines import GridChart, Series
-from repro.report.document import Cell, Column, Section, Table, Text, figure, percent
+from repro.report.document import Cell, Section, Text
 from repro.report.run.kinds import Kind, register
+from repro.report.tables import Field, count, decimals, percents, table
 from repro.utils.i18n import N_, Translate
 
 NAT = math.log(2)
@@ -24,23 +25,18 @@ def learning_section(_: Translate, learning: Convergence, description: dict) -> 
         ).format(share=1 / TAIL)
     )
     data = tuple(Text(_data(_, facts)) for facts in description["datasets"])
-    columns = (
-        Column(_("Configuration")),
-        Column(_("Must be below")),
-        *(
-            Column(title, numeric=True)
-            for title in (
-                _("Iterations"),
-                _("Initial loss (bits)"),
-                _("Must be below (bits)"),
-                _("Reached (bits)"),
-                _("Right labels"),
-            )
-        ),
-        Column(_("Learned")),
+    fields = (
+        Field(_("Configuration"), lambda each: each.unit.name),
+        Field(_("Must be below"), lambda each: each.goal.meaning.text(_)),
+        Field(_("Iterations"), lambda each: each.unit.config["iterations"], count),
+        Field(_("Initial loss (bits)"), lambda each: _bits(_first(each)), decimals(3)),
+        Field(_("Must be below (bits)"), lambda each: _bits(each.goal.limit), decimals(3)),
+        Field(_("Reached (bits)"), lambda each: _bits(each.reached), decimals(3)),
+        Field(_("Right labels"), lambda each: each.top_1, percents(1)),
+        Field(_("Learned"), lambda each: Cell(_("yes"), tone="good") if each.holds else Cell(_("NO"), tone="bad")),
     )
-    table = Table("learning", columns, tuple(_row(_, each) for each in learning.results))
-    return Section("learning", _("Real data are learned"), (rule, *data, table))
+    results = table("learning", learning.results, fields)
+    return Section("learning", _("Real data are learned"), (rule, *data, results))
 
 
 def _data(_: Translate, facts: dict) -> str:
@@ -61,18 +57,8 @@ def _data(_: Translate, facts: dict) -> str:
     ).format(pictures=facts["pictures"], source=facts["source"], bits=facts["label_entropy_bits"])
 
 
-def _row(_: Translate, result: ConvergenceResult) -> tuple[Cell, ...]:
-    first = result.losses[0][0] if result.losses and result.losses[0] else None
-    return (
-        Cell(result.unit.name),
-        Cell(result.goal.meaning.text(_)),
-        figure(result.unit.config["iterations"], 0),
-        figure(_bits(first), 3),
-        figure(_bits(result.goal.limit), 3),
-        figure(_bits(result.reached), 3),
-        percent(result.top_1, 1),
-        Cell(_("yes"), tone="good") if result.holds else Cell(_("NO"), tone="bad"),
-    )
+def _first(result: ConvergenceResult) -> float | None:
+    return result.losses[0][0] if result.losses and result.losses[0] else None
 
 
 def _bits(nats: float | None) -> float | None:

@@ -1,5 +1,7 @@
 """The section on loss curves: method, comparisons, and one figure per model."""
 
+from collections.abc import Sequence
+
 from repro.analysis.loss_curves import (
     FACTOR,
     FLOOR,
@@ -14,8 +16,9 @@ from repro.analysis.loss_curves import (
 from repro.planning.loss_curves import CONTROL, ERROR, KIND, LAYOUT, LOSS_SCALE, RATE_ERROR, ROUNDING
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.loss_curves import SMALLEST, CurveChart, Group
-from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, scientific
+from repro.report.document import Block, Cell, Section, Table, Text
 from repro.report.run.kinds import Kind, register
+from repro.report.tables import Field, decimals, scientific, table
 from repro.utils.i18n import N_, Translate
 
 ROLES = {LAYOUT: N_("layout"), CONTROL: N_("control perturbation"), ERROR: N_("injected error")}
@@ -87,58 +90,38 @@ def _tolerances(_: Translate, curves: Curves) -> Table:
     for each in curves.comparisons:
         if each.tolerance and each.unit.role != ERROR:
             found.setdefault((each.unit.model, each.unit.config["precision"]), each.tolerance)
-    rows = tuple(
-        (Cell(model), Cell(precision), scientific(each.noise), scientific(each.rounding), scientific(each.value))
-        for (model, precision), each in found.items()
+    fields = (
+        Field(_("Model"), lambda each: each[0][0]),
+        Field(_("Precision"), lambda each: each[0][1]),
+        Field(_("Largest control deviation"), lambda each: each[1].noise, scientific),
+        Field(_("Added for fp16"), lambda each: each[1].rounding, scientific),
+        Field(_("Tolerance"), lambda each: each[1].value, scientific),
     )
-    columns = (
-        Column(_("Model")),
-        Column(_("Precision")),
-        *(
-            Column(title, numeric=True)
-            for title in (_("Largest control deviation"), _("Added for fp16"), _("Tolerance"))
-        ),
-    )
-    return Table("tolerances", columns, rows, _("Tolerances:"))
+    return table("tolerances", found.items(), fields, _("Tolerances:"))
 
 
 def _comparisons(_: Translate, curves: Curves) -> Table:
-    columns = (
-        Column(_("Loss curve")),
-        Column(_("Reference")),
-        Column(_("Type")),
-        *(
-            Column(title, numeric=True)
-            for title in (
-                _("Final loss"),
-                _("Final reference loss"),
-                _("Largest deviation"),
-                _("Mean deviation"),
-                _("Over {n} iterations").format(n=WINDOW),
-                _("Tolerance"),
-            )
+    fields = (
+        Field(_("Loss curve"), lambda each: each.unit.name),
+        Field(_("Reference"), lambda each: each.unit.reference or "–"),
+        Field(_("Type"), lambda each: _(ROLES[each.unit.role])),
+        Field(_("Final loss"), lambda each: _last(each.losses[0]) if each.losses else None, decimals(5)),
+        Field(_("Final reference loss"), lambda each: _last(each.reference_losses), decimals(5)),
+        Field(_("Largest deviation"), lambda each: each.deviation and each.deviation.largest, scientific),
+        Field(_("Mean deviation"), lambda each: each.deviation and each.deviation.mean, scientific),
+        Field(
+            _("Over {n} iterations").format(n=WINDOW),
+            lambda each: each.deviation and each.deviation.windowed,
+            scientific,
         ),
-        Column(_("Agrees")),
+        Field(_("Tolerance"), lambda each: each.tolerance and each.tolerance.value, scientific),
+        Field(_("Agrees"), lambda each: _holds(_, each)),
     )
-    rows = tuple(_row(_, each) for each in curves.comparisons)
-    return Table("curves", columns, rows, _("Each loss curve and its reference:"))
+    return table("curves", curves.comparisons, fields, _("Each loss curve and its reference:"))
 
 
-def _row(_: Translate, each: CurveComparison) -> tuple[Cell, ...]:
-    found = each.deviation
-    last = each.losses[0][-1] if each.losses and each.losses[0] else None
-    return (
-        Cell(each.unit.name),
-        Cell(each.unit.reference or "–"),
-        Cell(_(ROLES[each.unit.role])),
-        figure(last, 5),
-        figure(each.reference_losses[-1] if each.reference_losses else None, 5),
-        scientific(found.largest if found else None),
-        scientific(found.mean if found else None),
-        scientific(found.windowed if found else None),
-        scientific(each.tolerance.value if each.tolerance else None),
-        _holds(_, each),
-    )
+def _last(losses: Sequence[float]) -> float | None:
+    return losses[-1] if losses else None
 
 
 def _holds(_: Translate, each: CurveComparison) -> Cell:

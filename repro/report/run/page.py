@@ -9,7 +9,7 @@ from repro.analysis.process_info import program_starts
 from repro.analysis.results import most_at_once, parities, result_frame, results_csv, results_of
 from repro.analysis.verdict import NOT_HELD, Judgement, judge
 from repro.planning.plan import PUBLISHED, REDUCED, SMOKE, Plan
-from repro.report.document import Cell, Code, Column, Document, Items, Section, Table, Text, figure, markdown, words
+from repro.report.document import Cell, Code, Column, Document, Items, Section, Table, Text, markdown
 from repro.report.html import html
 from repro.report.run.attachments import drawing_pays, illustrated
 from repro.report.run.data import Findings, ReportData
@@ -17,6 +17,7 @@ from repro.report.run.environment import environment_section, nodes_section
 from repro.report.run.kinds import Kind, kind_of
 from repro.report.run.network import network_section
 from repro.report.run.programs import deviation_section, program_rows
+from repro.report.tables import figure, words
 from repro.runs.failures import Failure
 from repro.runs.files import check_plain
 from repro.runs.manifest import discard_derived
@@ -130,7 +131,7 @@ def build(data: ReportData, language: str) -> Document:
         *_unrecorded(_, data),
         *([_skipped(_, data)] if data.plan.skipped else []),
         deviation_section(_, language, data.plan.units),
-        environment_section(_, description["environment"], data.starts),
+        environment_section(_, description["environment"], data.starts, description.get("baseline")),
         *kind.closing(_, data),
     )
     created = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(description["created"]))

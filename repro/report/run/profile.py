@@ -9,9 +9,10 @@ from repro.planning.profiling import INTERVAL, KIND
 from repro.planning.unit import Unit
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.stacked import Part, StackedChart
-from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, percent
+from repro.report.document import Block, Cell, Section, Table, Text
 from repro.report.run.baselines import descriptions
 from repro.report.run.kinds import Kind, register
+from repro.report.tables import Field, count, decimals, percents, table
 from repro.utils.i18n import N_, Translate
 
 LARGEST = 10
@@ -46,34 +47,20 @@ def profile_section(_: Translate, found: Profiles) -> Section:
 
 
 def _iterations(_: Translate, found: Profiles) -> Table:
-    columns = (
-        Column(_("Configuration")),
-        Column(_("Program")),
-        *_numeric(
-            _("Iteration (ms)"),
-            _("GPU busy (ms)"),
-            _("GPU idle (ms)"),
-            _("Busy share"),
-            _("Launches per iteration"),
-            _("Kernels (ms)"),
-        ),
+    def of(value: Callable[[Profile], float]) -> Callable[[Profiled], float | None]:
+        return lambda each: value(each.profile) if each.profile else None
+
+    fields = (
+        Field(_("Configuration"), lambda each: each.unit.name),
+        Field(_("Program"), lambda each: each.unit.label),
+        Field(_("Iteration (ms)"), of(lambda profile: profile.iteration_ms), decimals(2)),
+        Field(_("GPU busy (ms)"), of(lambda profile: profile.busy_ms), decimals(2)),
+        Field(_("GPU idle (ms)"), of(lambda profile: profile.idle_ms), decimals(2)),
+        Field(_("Busy share"), of(lambda profile: profile.busy_ms / profile.iteration_ms), percents(1)),
+        Field(_("Launches per iteration"), of(lambda profile: profile.launches), count),
+        Field(_("Kernels (ms)"), of(lambda profile: sum(profile.by_class().values())), decimals(2)),
     )
-    rows = []
-    for each in found.every:
-        profile = each.profile
-        rows.append(
-            (
-                Cell(each.unit.name),
-                Cell(each.unit.label),
-                figure(profile.iteration_ms if profile else None, 2),
-                figure(profile.busy_ms if profile else None, 2),
-                figure(profile.idle_ms if profile else None, 2),
-                percent(profile.busy_ms / profile.iteration_ms if profile else None, 1),
-                figure(profile.launches if profile else None, 0),
-                figure(sum(profile.by_class().values()) if profile else None, 2),
-            )
-        )
-    return Table("profile-iterations", columns, tuple(rows), _("One iteration of each program:"))
+    return table("profile-iterations", found.every, fields, _("One iteration of each program:"))
 
 
 def _comparison(_: Translate, comparison: ProfileComparison, number: int) -> list[Block]:
@@ -82,8 +69,8 @@ def _comparison(_: Translate, comparison: ProfileComparison, number: int) -> lis
     unit = comparison.own.unit
     for index, other in enumerate(comparison.others, 1):
         if own and other.profile:
-            table = f"profile-classes-{number}-{index}"
-            blocks.append(_classes_beside(_, unit, own, other.profile, other.unit.label, table))
+            id = f"profile-classes-{number}-{index}"
+            blocks.append(_classes_beside(_, unit, own, other.profile, other.unit.label, id))
     if own and not blocks:
         blocks.append(_classes(_, unit, own, f"profile-classes-{number}"))
     for index, each in enumerate((comparison.own, *comparison.others)):
@@ -94,7 +81,7 @@ def _comparison(_: Translate, comparison: ProfileComparison, number: int) -> lis
     return blocks
 
 
-def _classes_beside(_: Translate, unit: Unit, own: Profile, theirs: Profile, label: str, table: str) -> Table:
+def _classes_beside(_: Translate, unit: Unit, own: Profile, theirs: Profile, label: str, id: str) -> Table:
     """Classes and idle time of both, those first on which the unit spends most more than the other."""
     ours, others = _parts(own), _parts(theirs)
     rows = [
@@ -104,20 +91,25 @@ def _classes_beside(_: Translate, unit: Unit, own: Profile, theirs: Profile, lab
     ]
     rows.sort(key=lambda row: row[2] - row[1])
     rows.append((_("Iteration"), own.iteration_ms, theirs.iteration_ms))
-    columns = (Column(_("Class")), *_numeric(f"{unit.label} (ms)", f"{label} (ms)", _("Difference (ms)")))
-    cells = tuple((Cell(title), figure(a, 3), figure(b, 3), _signed(a - b)) for title, a, b in rows)
+    fields = (
+        Field(_("Class"), lambda row: row[0]),
+        Field(f"{unit.label} (ms)", lambda row: row[1], decimals(3)),
+        Field(f"{label} (ms)", lambda row: row[2], decimals(3)),
+        Field(_("Difference (ms)"), lambda row: row[1] - row[2], _signed),
+    )
     caption = _("{unit} and {baseline}, milliseconds per iteration:").format(unit=unit.name, baseline=label)
-    return Table(table, columns, cells, caption)
+    return table(id, rows, fields, caption)
 
 
-def _classes(_: Translate, unit: Unit, own: Profile, table: str) -> Table:
+def _classes(_: Translate, unit: Unit, own: Profile, id: str) -> Table:
     parts = _parts(own)
     rows = sorted((part for part in PARTS if part in parts), key=lambda part: -parts[part])
-    cells = tuple(
-        (Cell(_title(_, part)), figure(parts[part], 3), percent(parts[part] / own.iteration_ms, 1)) for part in rows
+    fields = (
+        Field(_("Class"), lambda part: _title(_, part)),
+        Field(f"{unit.label} (ms)", lambda part: parts[part], decimals(3)),
+        Field(_("Share of the iteration"), lambda part: parts[part] / own.iteration_ms, percents(1)),
     )
-    columns = (Column(_("Class")), *_numeric(f"{unit.label} (ms)", _("Share of the iteration")))
-    return Table(table, columns, cells, _("{unit}, milliseconds per iteration:").format(unit=unit.name))
+    return table(id, rows, fields, _("{unit}, milliseconds per iteration:").format(unit=unit.name))
 
 
 def _parts(profile: Profile) -> dict[str, float]:
@@ -134,47 +126,32 @@ def _title(_: Translate, part: str) -> str:
     return _("GPU idle") if part == IDLE else _(TITLES[part])
 
 
-def _kernels(_: Translate, each: Profiled, profile: Profile, table: str) -> Table:
-    columns = (
-        Column(_("Kernel")),
-        Column(_("Class")),
-        *_numeric(_("Launches per iteration"), _("Time (ms)"), _("Share of the iteration")),
+def _kernels(_: Translate, each: Profiled, profile: Profile, id: str) -> Table:
+    fields = (
+        Field(_("Kernel"), lambda kernel: f"`{short_name(kernel.name)}`"),
+        Field(_("Class"), lambda kernel: _(TITLES[kernel.kind])),
+        Field(_("Launches per iteration"), lambda kernel: kernel.launches, decimals(1)),
+        Field(_("Time (ms)"), lambda kernel: kernel.ms, decimals(3)),
+        Field(_("Share of the iteration"), lambda kernel: kernel.ms / profile.iteration_ms, percents(1)),
     )
-    rows = tuple(
-        (
-            Cell(f"`{short_name(kernel.name)}`"),
-            Cell(_(TITLES[kernel.kind])),
-            figure(kernel.launches, 1),
-            figure(kernel.ms, 3),
-            percent(kernel.ms / profile.iteration_ms, 1),
-        )
-        for kernel in profile.kernels[:LARGEST]
-    )
+    longest = profile.kernels[:LARGEST]
     caption = _("{unit}: the {n} longest-running kernels. `kernels.csv` of the attempt has all of them.").format(
-        unit=each.unit.name, n=len(rows)
+        unit=each.unit.name, n=len(longest)
     )
-    return Table(table, columns, rows, caption)
+    return table(id, longest, fields, caption)
 
 
-def _gaps(_: Translate, each: Profiled, profile: Profile, table: str) -> Table:
-    columns = (Column(_("Next kernel")), Column(_("Class")), *_numeric(_("Gaps per iteration"), _("Time (ms)")))
-    rows = tuple(
-        (
-            Cell(f"`{short_name(gap.before)}`"),
-            Cell(_(TITLES[class_of(gap.before)])),
-            figure(gap.count, 1),
-            figure(gap.ms, 3),
-        )
-        for gap in profile.gaps
+def _gaps(_: Translate, each: Profiled, profile: Profile, id: str) -> Table:
+    fields = (
+        Field(_("Next kernel"), lambda gap: f"`{short_name(gap.before)}`"),
+        Field(_("Class"), lambda gap: _(TITLES[class_of(gap.before)])),
+        Field(_("Gaps per iteration"), lambda gap: gap.count, decimals(1)),
+        Field(_("Time (ms)"), lambda gap: gap.ms, decimals(3)),
     )
     caption = _("{unit}: idle times longer than {us} µs, by the next kernel; at most {n}:").format(
         unit=each.unit.name, us=LEAST_GAP_NS // 1000, n=GAPS
     )
-    return Table(table, columns, rows, caption)
-
-
-def _numeric(*titles: str) -> tuple[Column, ...]:
-    return tuple(Column(title, numeric=True) for title in titles)
+    return table(id, profile.gaps, fields, caption)
 
 
 def profile_figures(found: Profiles) -> list[FigureSpec]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from repro.models.programs import KINDS, PUBLISHED, TUNED, Program
-from repro.models.registry import spec_of
 from repro.planning.unit import Unit
-from repro.published.deviations import Deviation, deviations, published_program
-from repro.report.document import Block, Cell, Section, Text, words
+from repro.published.deviations import Deviation, deviations
+from repro.published.ports import published_program
+from repro.report.document import Block, Cell, Section, Text
 from repro.report.effects import effects, gain_text, gains
 from repro.report.programs import choice_table, deviation_table
 from repro.report.run.data import ReportData
+from repro.report.tables import words
 from repro.utils.i18n import N_, Translate
 
 OWN_OPERATORS = {
@@ -24,8 +25,8 @@ PROGRAMS = {PUBLISHED: N_("port of the published program"), TUNED: N_("tuned pro
 
 def found_deviations(units: Iterable[Unit]) -> list[Deviation]:
     """Deviations of the programs of these units, as configured."""
-    configs = [unit.config for unit in _own(units)]
-    return [each for each in deviations() if any(each.applies(config) for config in configs)]
+    own = _own(units)
+    return [each for each in deviations() if any(each.applies(unit.report, unit.config) for unit in own)]
 
 
 def _own(units: Iterable[Unit]) -> list[Unit]:
@@ -39,7 +40,7 @@ def program_rows(_: Translate, data: ReportData) -> list[tuple[Cell, ...]]:
     named = [
         _("{program} ({reports})").format(program=_(PROGRAMS[kind]), reports=", ".join(reports))
         for kind in KINDS
-        if (reports := dict.fromkeys(published_program(unit.config) for unit in units if unit.program == kind))
+        if (reports := dict.fromkeys(unit.report for unit in units if unit.program == kind))
     ]
     labels = {unit.label for unit in units}
     versions = [start.get("versions") or {} for label, start in data.starts.items() if label in labels]
@@ -65,7 +66,7 @@ def _censuses(data: ReportData, unit: str) -> Iterator[Mapping[str, int]]:
 def deviation_section(_: Translate, language: str, every: Iterable[Unit]) -> Section:
     """Deviations from the published programs in these units, and the options of the tuned program, if it ran."""
     units = _own(every)
-    reports = list(dict.fromkeys(published_program(unit.config) for unit in units))
+    reports = list(dict.fromkeys(unit.report for unit in units))
     text = Text(
         _(
             "The runs use ports of the published programs to a newer OneFlow release. These are the differences that "
@@ -80,9 +81,7 @@ def deviation_section(_: Translate, language: str, every: Iterable[Unit]) -> Sec
     if found := gains(reports):
         blocks.append(gain_text(_, found))
     tuned: dict[str, Program] = {
-        published_program(unit.config): spec_of(unit.model).program(PUBLISHED, unit.config["log_generation"])
-        for unit in units
-        if unit.program == TUNED
+        unit.report: published_program(unit.model, unit.report) for unit in units if unit.program == TUNED
     }
     if tuned:
         blocks.append(

@@ -13,9 +13,10 @@ from repro.planning.rehearsal import KIND, SAMPLES_PER_RANK, changed_settings
 from repro.planning.trainer_config import config_of
 from repro.published.cases import Case, load_catalogue
 from repro.published.census import operator_types
-from repro.report.document import Block, Cell, Column, Section, Table, Text, figure, scientific, words
+from repro.report.document import Block, Cell, Column, Section, Table, Text
 from repro.report.run.data import ReportData
 from repro.report.run.kinds import Kind, register
+from repro.report.tables import Field, count, figure, scientific, table, words
 from repro.utils.i18n import N_, Translate
 
 PUBLISHED_CLUSTER = "v100x32"
@@ -52,35 +53,27 @@ def _texts(_: Translate) -> tuple[Block, ...]:
 
 
 def _trainings(_: Translate, rehearsal: Rehearsal, named: dict[str, Case]) -> Table:
-    columns = (
-        Column(_("Published cases")),
-        Column(_("Program")),
-        Column(_("Layout")),
-        Column(_("Ranks"), numeric=True),
-        Column(_("Ended")),
-        Column(_("Seconds"), numeric=True),
-        Column(_("Memory of all ranks (MiB)"), numeric=True),
-        Column(_("Difference from one process"), numeric=True),
-        Column(_("Agrees")),
+    fields = (
+        Field(_("Published cases"), lambda each: _cases(_, each)),
+        Field(_("Program"), lambda each: each.unit.program),
+        Field(_("Layout"), lambda each: "x".join(map(str, each.unit.config["layout"].values()))),
+        Field(_("Ranks"), lambda each: each.unit.world_size, count),
+        Field(_("Ended"), lambda each: _ended(_, each)),
+        Field(_("Seconds"), lambda each: each.seconds, count),
+        Field(_("Memory of all ranks (MiB)"), lambda each: each.memory_mib, count),
+        Field(_("Difference from one process"), lambda each: each.parity and each.parity.difference, scientific),
+        Field(_("Agrees"), lambda each: _agrees(_, each)),
     )
-    return Table("trainings", columns, tuple(_row(_, each) for each in rehearsal.trainings))
+    return table("trainings", rehearsal.trainings, fields)
 
 
-def _row(_: Translate, training: Rehearsed) -> tuple[Cell, ...]:
-    unit = training.unit
-    layout = "x".join(str(size) for size in unit.config["layout"].values())
-    shrunk = _("shrunk") if unit.derived_from else ""
-    return (
-        Cell(", ".join(training.cases) or unit.name, note=shrunk),
-        Cell(unit.program),
-        Cell(layout),
-        figure(unit.world_size, 0),
-        Cell(training.failure.text(_), tone="bad") if training.failure else Cell(_("yes"), tone="good"),
-        figure(training.seconds, 0),
-        figure(training.memory_mib, 0),
-        scientific(training.parity.difference if training.parity else None),
-        _agrees(_, training),
-    )
+def _cases(_: Translate, training: Rehearsed) -> Cell:
+    shrunk = _("shrunk") if training.unit.derived_from else ""
+    return Cell(", ".join(training.cases) or training.unit.name, note=shrunk)
+
+
+def _ended(_: Translate, training: Rehearsed) -> Cell:
+    return Cell(training.failure.text(_), tone="bad") if training.failure else Cell(_("yes"), tone="good")
 
 
 def _agrees(_: Translate, training: Rehearsed) -> Cell:
@@ -94,7 +87,7 @@ def _not_rehearsed(_: Translate, data: ReportData, named: dict[str, Case]) -> tu
     rows = []
     for report, (case, ran) in _reports(data, named).items():
         changed = "; ".join(f"{name} {before} → {now}" for name, (before, now) in changed_settings(case).items())
-        absent = sorted(operator_types(config_of(case, "cuda")) - ran)
+        absent = sorted(operator_types(report, config_of(case, "cuda")) - ran)
         rows.append(words(report, changed, ", ".join(absent) or "–"))
     text = _(
         "A rehearsal sees no GPU: no CUDA kernel, no NCCL, no mixed precision, no memory of a GPU. The table has what "

@@ -5,12 +5,15 @@ from dataclasses import replace
 from repro.analysis.comparability import INSTALLABLE_ONEFLOW
 from repro.analysis.conditions import MEANING, REPLACEMENT
 from repro.analysis.cross_hardware import HardwareComparison, agreeing
+from repro.analysis.independence import autocorrelation
 from repro.analysis.verdict import DECIDED, GIVEN, Judgement, Tolerance, Verdict
 from repro.planning.plan import SMOKE
 from repro.published.claim_ids import MEMORY, SPEEDUP, THROUGHPUT, claim_id
-from repro.report.document import Block, Cell, Column, Items, Section, Table, Text, figure, percent, words
+from repro.report.document import Block, Cell, Column, Items, Section, Table, Text
 from repro.report.effects import gain_table, gain_text
+from repro.report.independence import error_table, seen
 from repro.report.run.baselines import interval
+from repro.report.tables import figure, percent, words
 from repro.utils.i18n import N_, Translate
 
 OUTCOMES = {
@@ -99,13 +102,18 @@ def _looks(_: Translate, judgement: Judgement) -> list[Block]:
     text = _(
         "A case stopped repeating once its verdict was decided or could no longer be. The checks were fixed before "
         "the run: after {looks} repeats, with {trims} values trimmed from each end. The confidence covers all checks "
-        "together."
+        "together, if repeats are independent."
     )
     looks, trims = (
         _(", ").join(str(number) for number in numbers)
         for numbers in zip(*((look.repeats, look.trim - 1) for look in judgement.looks), strict=True)
     )
-    return [Text(text.format(looks=looks, trims=trims))]
+    blocks: list[Block] = [Text(text.format(looks=looks, trims=trims))]
+    correlation = autocorrelation({each.unit: each.throughputs for each in judgement.verdicts}.values())
+    if correlation:
+        text = _("The correlation of a repeat with the next one of the same case is {seen}.")
+        blocks.append(Text(text.format(seen=seen(_, correlation))))
+    return [*blocks, error_table(_, judgement.looks, correlation)]
 
 
 def _chance(_: Translate, judgement: Judgement) -> list[Block]:

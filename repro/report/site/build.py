@@ -15,6 +15,7 @@ from repro.report.html import LANGUAGE_NAMES, LANGUAGE_TAGS, attached, block_fun
 from repro.report.site import links, readme, reproduce
 from repro.report.site.anchors import anchored
 from repro.report.site.claims import csv
+from repro.report.site.comparisons import comparison_rows
 from repro.report.site.lists import navigation
 from repro.report.site.pages import Content, Page, home_figures, pages
 from repro.utils.i18n import LANGUAGES, catalogue
@@ -75,7 +76,7 @@ def tables() -> dict[Path, str]:
     return {
         **pictures,
         **readme.expected(found, shown),
-        REPORTS / CLAIMS: csv(found.claims),
+        REPORTS / CLAIMS: csv(found.claims, comparison_rows(found.audit, found.hosts)),
         **{
             ROOT / ARTIFACTS[each]: appendix[each].replace("](claims.html)", f"](reports/{CLAIMS})")
             for each in LANGUAGES

@@ -82,7 +82,8 @@ class Claim:
     within: float | None
     measured: tuple[Measured, ...]
     coverage: str
-    minutes: float
+    minutes: float | None
+    gpu: str
     allowed: float
 
     @property
@@ -96,8 +97,8 @@ class Claim:
 
     @property
     def command(self) -> str:
-        """How to check it."""
-        return command([self.case])
+        """How to check it; empty for a case whose program cannot be run here."""
+        return command([self.case]) if self.case.ported else ""
 
     @property
     def needs(self) -> str:
@@ -133,7 +134,8 @@ def claims(audit: Audit, hosts: Sequence[Host]) -> list[Claim]:
                     within,
                     tuple(_measured(hosts, case, metric)),
                     coverage(units, case),
-                    60 * planned[case.name].first_look_hours,
+                    60 * planned[case.name].first_look_hours if case.ported else None,
+                    material.cluster(report)["hardware"]["gpu"],
                     tolerance(case, material.catalogue).value,
                 )
             )
@@ -190,7 +192,7 @@ def _measured(hosts: Iterable[Host], case: Case, metric: str) -> Iterator[Measur
                 if value is not None:
                     verdicts = (each for each in kept.judgement.verdicts if each.case == case.name)
                     verdict = next(verdicts, None) if metric == THROUGHPUT else None
-                    program, repeats = unit.program or PUBLISHED, len(result.throughputs)
+                    program, repeats = unit.program, len(result.throughputs)
                     newest[program] = Measured(host.name, kept, program, value, repeats, unit.name, verdict)
         yield from newest.values()
 
@@ -208,7 +210,7 @@ def _value(kept: KeptRun, case: Case, metric: str, throughput: float | None, mem
 def coverage(units: Sequence[Unit], case: Case) -> str:
     """How far a case was run by these units of all hosts."""
     own = [unit for unit in units if case.name in unit.stands_for]
-    if any((unit.program or PUBLISHED) == PUBLISHED for unit in own):
+    if any(unit.program == PUBLISHED for unit in own):
         return AS_PUBLISHED
     if own:
         return OTHERWISE
@@ -220,10 +222,10 @@ def frame(found: Iterable[Claim]) -> pd.DataFrame:
     return pd.DataFrame([_row(each) for each in found])
 
 
-def csv(found: Iterable[Claim]) -> str:
-    """The table as CSV."""
+def csv(found: Iterable[Claim], comparisons: Sequence[dict] = ()) -> str:
+    """The table as CSV; behind the figures, the rows of `repro.report.site.comparisons`."""
     buffer = io.StringIO()
-    frame(found).to_csv(buffer, index=False, lineterminator="\n")
+    pd.concat([frame(found), pd.DataFrame(comparisons)]).to_csv(buffer, index=False, lineterminator="\n")
     return buffer.getvalue()
 
 
@@ -261,8 +263,8 @@ def _row(claim: Claim) -> dict:
         "run": found and found.kept.run.id,
         "evidence": found and f"reports/reproduced/{found.host}/runs/{found.kept.run.path.name}",
         "row": found and found.row,
-        "check": claim.command,
-        "needs": f"{claim.needs} V100-SXM2-16GB",
-        "minutes": f"{claim.minutes:.0f}",
-        "reproduced_within": f"{claim.allowed:.4f}",
+        "check": claim.command or None,
+        "needs": f"{claim.needs} {claim.gpu.removeprefix('Tesla ')}",
+        "minutes": None if claim.minutes is None else f"{claim.minutes:.0f}",
+        "reproduced_within": f"{claim.allowed:.4f}" if case.ported else None,
     }

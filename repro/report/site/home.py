@@ -9,10 +9,11 @@ from repro.analysis.verdict import DECIDED
 from repro.published.audit.engine import Audit
 from repro.published.cases import Case
 from repro.published.claim_ids import THROUGHPUT
-from repro.report.document import Block, Cell, Code, Column, Document, Figure, Items, Section, Table, Text, figure
+from repro.report.document import Block, Cell, Code, Column, Document, Figure, Items, Section, Table, Text
 from repro.report.host.results import Host
 from repro.report.run.verdicts import meaning
 from repro.report.site.claims import AS_PUBLISHED, DERIVED, OTHERWISE, Claim
+from repro.report.tables import figure
 from repro.utils.i18n import N_, Translate, catalogue
 
 TITLE = N_("Do OneFlow's published training benchmarks hold?")
@@ -171,7 +172,7 @@ def reports(_: Translate, language: str, audit: Audit, claims: Sequence[Claim]) 
         Column(_("Run again"), numeric=True),
     )
     caption = _(
-        "The five published reports. “Run again” counts cases run in their published configuration, on any GPU and with "
+        "The published reports. “Run again” counts cases run in their published configuration, on any GPU and with "
         "either program. Findings on other frameworks' figures are in no row: {others}."
     ).format(others=len(audit.findings) - sum(len(audit.of(report.id)) for report in audit.material.reports))
     text = Text(

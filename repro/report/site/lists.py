@@ -5,37 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from repro.published.audit.engine import Audit
-from repro.report.document import Cell, Column, Document, Section, Table, Text, figure
+from repro.report.document import Document, Section, Text
 from repro.report.host.machine import day, gpus
 from repro.report.host.results import Host
 from repro.report.published import audit as audit_report
 from repro.report.published import history
 from repro.report.run.kinds import kind_of
+from repro.report.tables import Field, count, table
 from repro.utils.i18n import Translate, catalogue
 
 
 def published(language: str, audit: Audit) -> Document:
     """The published reports, and what their sources tell beyond the figures."""
     _ = catalogue(language).gettext
-    rows = tuple(
-        (
-            Cell(f"[{report.title[language]}](report-{report.id}.html)"),
-            Cell(report.date),
-            figure(len(audit.material.cases_of(report)), 0),
-            figure(len(audit.of(report.id)), 0),
-            Cell(f"[{_('original')}]({report.url})" if report.url else "–"),
-        )
-        for report in audit.material.reports
+    fields = (
+        Field(_("Report"), lambda report: f"[{report.title[language]}](report-{report.id}.html)"),
+        Field(_("Date"), lambda report: report.date),
+        Field(_("Cases"), lambda report: len(audit.material.cases_of(report)), count),
+        Field(_("Findings"), lambda report: len(audit.of(report.id)), count),
+        Field(_("Source"), lambda report: f"[{_('original')}]({report.url})" if report.url else "–"),
     )
-    columns = (
-        Column(_("Report")),
-        Column(_("Date")),
-        Column(_("Cases"), numeric=True),
-        Column(_("Findings"), numeric=True),
-        Column(_("Source")),
-    )
-    lead = _("The five reports, regenerated in Chinese and English from data, with the audit next to the figures.")
-    sections = [Section("reports", _("Reports"), (Table("reports", columns, rows),))]
+    lead = _("The published reports, regenerated in Chinese and English from data, with the audit next to the figures.")
+    sections = [Section("reports", _("Reports"), (table("reports", audit.material.reports, fields),))]
     if audit.material.history:
         text = Text(
             _("Programs, logs and earlier versions say more than the reports: [sources and texts](history.html).")
@@ -57,7 +48,7 @@ def audited(language: str, audit: Audit) -> Document:
         each for severity in audit_report.SEVERITIES for each in audit.findings if each.severity == severity
     )
     lead = _(
-        "Every figure and statement of the five reports, checked against the report's own figures and against other "
+        "Every figure and statement of the published reports, checked against the report's own figures and against other "
         "sources. Errors first."
     )
     sections = (
@@ -75,30 +66,20 @@ def measured(language: str, hosts: Sequence[Host]) -> Document:
         "Runs that this project made and kept. Every page is computed from the run's raw logs; `make verify` repeats it."
     )
     sections = []
+    fields = (
+        Field(_("Run"), lambda kept: f"[{kept.label}](run-{kept.run.id}.html)"),
+        Field(_("Date"), day),
+        Field(_("Kind of run"), lambda kept: _(kind_of(kept.plan).title), filtered=True),
+        Field(
+            _("Models"), lambda kept: ", ".join(dict.fromkeys(unit.model for unit in kept.plan.units)), filtered=True
+        ),
+        Field("GPU", lambda kept: gpus(kept) or "–", filtered=True),
+        Field(_("Configurations run"), lambda kept: len(kept.plan.units), count),
+        Field(_("Successful attempts"), lambda kept: sum(each["status"] == "ok" for each in kept.attempts), count),
+    )
     for host in hosts:
-        rows = tuple(
-            (
-                Cell(f"[{kept.label}](run-{kept.run.id}.html)"),
-                Cell(day(kept)),
-                Cell(_(kind_of(kept.plan).title)),
-                Cell(", ".join(dict.fromkeys(unit.model for unit in kept.plan.units))),
-                Cell(gpus(kept) or "–"),
-                figure(len(kept.plan.units), 0),
-                figure(sum(attempt["status"] == "ok" for attempt in kept.attempts), 0),
-            )
-            for kept in host.runs
-        )
-        columns = (
-            Column(_("Run")),
-            Column(_("Date")),
-            Column(_("Kind of run"), filtered=True),
-            Column(_("Models"), filtered=True),
-            Column("GPU", filtered=True),
-            Column(_("Configurations run"), numeric=True),
-            Column(_("Successful attempts"), numeric=True),
-        )
         text = Text(_("What these runs show together: [page of {host}](host-{host}.html).").format(host=host.name))
-        sections.append(Section(host.name, host.name, (text, Table(f"runs-{host.name}", columns, rows))))
+        sections.append(Section(host.name, host.name, (text, table(f"runs-{host.name}", host.runs, fields))))
     if not hosts:
         sections.append(Section("none", _("No run"), (Text(_("No run has been kept yet.")),)))
     return Document(language, _("Measurements"), lead, tuple(sections))

@@ -25,6 +25,7 @@ from repro.report.run import page as run_page
 from repro.report.run.attachments import illustrated
 from repro.report.site import claims_page, home, lists, reproduce
 from repro.report.site.claims import Claim, claims
+from repro.report.site.comparisons import comparison_rows
 from repro.utils.paths import REPORTS, ROOT
 
 Build = Callable[[str, Path], Document]
@@ -70,11 +71,15 @@ def pages(content: Content) -> list[Page]:
         *(Page(f"run-{kept.run.id}", "measured", _run(kept)) for kept in content.runs),
         *_published(content.audit),
         Page("index", "index", lambda language, folder: _home(content, language, folder)),
-        Page("claims", "claims", lambda language, folder: claims_page.build(language, content.claims)),
+        Page("claims", "claims", lambda language, folder: _claims(content, language)),
         Page("audit", "audit", lambda language, folder: lists.audited(language, content.audit)),
         Page("measured", "measured", lambda language, folder: lists.measured(language, content.hosts)),
         Page("reproduce", "reproduce", lambda language, folder: reproduce.build(language, content.claims)),
     ]
+
+
+def _claims(content: Content, language: str) -> Document:
+    return claims_page.build(language, content.claims, comparison_rows(content.audit, content.hosts))
 
 
 def _published(found: Audit) -> Iterator[Page]:
@@ -157,4 +162,6 @@ def home_figures(content: Content, language: str, folder: Path) -> list[Figure]:
 
 
 def _coverage(content: Content) -> FigureSpec:
-    return coverage_figure(levels(every_unit(content.hosts), [case.name for case in content.audit.material.cases]))
+    return coverage_figure(
+        levels(every_unit(content.hosts), [case.name for case in content.audit.material.catalogue.ported])
+    )

@@ -12,7 +12,7 @@ import pytest
 
 from repro.cluster.ssh import RemoteError, Result
 from repro.launch.nodes.code_upload import RECEIVE, Code, deliver
-from repro.launch.program_code import files_digest
+from repro.runs.program_files import files_digest
 from repro.utils.paths import sha256_of
 from tests.support.clusters import V100
 

@@ -13,6 +13,7 @@ from repro.launch.nodes.work import Work, work_of
 from repro.planning.plan import make_plan
 from repro.published.cases import load_catalogue
 from tests.support.clusters import NODES, V100
+from tests.support.patience import patience
 
 CLUSTER = replace(V100, nodes=NODES[:2], gpus_per_node=2, hca="")
 BEGUN = '{"event": "start", "rank": 3, "time": 1}\n'
@@ -171,6 +172,6 @@ def test_events_come_to_an_end_while_a_node_goes_on_sending(follower, monkeypatc
     threading.Thread(target=send, daemon=True).start()
     done = threading.Thread(target=lambda: list(follower.events(0.1)), daemon=True)
     done.start()
-    done.join(10)
+    done.join(patience())
     stop.set()
     assert not done.is_alive()

@@ -26,7 +26,7 @@ from repro.launch.slurm.client import Job, SlurmClient, SlurmError, parse_accoun
 from repro.launch.slurm.jobs import Jobs
 from repro.planning.unit import Unit
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
-from tests.support.patience import patience
+from tests.support.patience import wait_until
 from tests.support.slurm import lay_slurm
 
 ODD = 'it\'s "a" $(touch x) `y` \\ case'
@@ -313,9 +313,7 @@ def left_of(site):
 
 
 def wait_until_nothing_is_left(site):
-    deadline = time.monotonic() + patience()
-    while any(left_of(site)) and time.monotonic() < deadline:
-        time.sleep(0.2)
+    wait_until(lambda: not any(left_of(site)))
     assert left_of(site) == ([], [])
 
 
@@ -471,10 +469,7 @@ def test_a_job_ends_by_itself_when_its_controller_is_gone(site, slurm, monkeypat
     cluster = cluster_of(site, slurm=Slurm(lease_seconds=8))
     request = JobRequest(cluster, "the case", "the run", 2, 0, 10, "token")
     subprocess.run(["sbatch", "--parsable"], input=request.script(), text=True, check=True)
-    deadline = time.monotonic() + patience()
-    while not job_processes(site) or not Path(request.messages, "lease").exists():
-        assert time.monotonic() < deadline, "the job was not started"
-        time.sleep(0.1)
+    wait_until(lambda: job_processes(site) and Path(request.messages, "lease").exists(), "the job was not started")
     work = work_of_step(request, work_of(cluster, Code(STANDIN), unit_of(), True, free_port(), "the run", "1"))
     assert work.lease_s == 8
     hosts = [Host("127.0.0.1", "", str(launcher_of(site)))] * 2
@@ -483,9 +478,7 @@ def test_a_job_ends_by_itself_when_its_controller_is_gone(site, slurm, monkeypat
     text = request.order(1, request.owner("it", "the run"), Code(STANDIN), orders, {"node1": 0, "node2": 1})
     Path(request.messages, ".order").write_text(text)
     Path(request.messages, ".order").rename(Path(request.messages, "order-1"))
-    while not any("--config" in command for _, _, command in job_processes(site)):
-        assert time.monotonic() < deadline, "no rank was started"
-        time.sleep(0.1)
+    wait_until(lambda: any("--config" in command for _, _, command in job_processes(site)), "no rank was started")
     wait_until_nothing_is_left(site)
 
 
@@ -522,23 +515,23 @@ def test_a_lease_does_not_depend_on_whose_clock_its_time_is_by(tmp_path, ahead_s
     request = request_in(tmp_path, slurm=Slurm(lease_seconds=3))
     script = request.script()
     fresh = script[script.index("renewed=''") : script.index("\nbeats()")]
-    looks = f"{fresh}\nfor look in 1 2 3 4 5 6 7 8; do fresh && echo fresh || echo stale; sleep 1; done"
-    lease = tmp_path / "lease"
+    looks = f"{fresh}\nwhile read -r; do fresh && echo fresh || echo stale; done"
+    environment = {**os.environ, "folder": str(tmp_path)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
+    with subprocess.Popen(["bash", "-uc", looks], env=environment, **pipes) as shell:
 
-    def touch():
-        os.utime(lease, (time.time() + ahead_s,) * 2)
+        def look() -> str:
+            shell.stdin.write("\n")
+            return shell.stdout.readline().strip()
 
-    lease.touch()
-    touch()
-    shell = subprocess.Popen(
-        ["bash", "-uc", looks], stdout=subprocess.PIPE, text=True, env={**os.environ, "folder": str(tmp_path)}
-    )
-    for _ in range(3):
-        time.sleep(1)
-        touch()
-    said = shell.communicate()[0].split()
-    assert said[:4] == ["fresh"] * 4, "while it is renewed"
-    assert said[-1] == "stale", "and 3 s after that no longer"
+        (tmp_path / "lease").touch()
+        for _ in range(4):
+            os.utime(tmp_path / "lease", (time.time() + ahead_s,) * 2)
+            assert look() == "fresh", "while it is renewed"
+            time.sleep(1.1)
+        time.sleep(3)
+        assert look() == "stale", "and 3 s after that no longer"
+        shell.stdin.close()
 
 
 def test_without_its_lease_a_job_is_over(tmp_path):

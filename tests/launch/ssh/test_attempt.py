@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from repro.analysis.verification import verify
+from repro.cluster.fingerprint import gather
 from repro.cluster.inventory import ClusterError
 from repro.cluster.ssh import RemoteError
 from repro.launch.attempt import Limits, free_port
@@ -25,12 +26,14 @@ from repro.launch.nodes.unlock import free, survey
 from repro.launch.runner import Bench
 from repro.launch.ssh.agent_client import AgentClient
 from repro.launch.ssh.attempt import ssh_attempts
+from repro.launch.ssh.holding import held
 from repro.launch.ssh.nodes import NodePool, NodeSession
 from repro.planning.plan import make_plan
 from repro.published.cases import load_catalogue
 from repro.report.run.page import render
 from repro.runs.manifest import record
 from repro.runs.record import Run, cut_logs
+from repro.targets import OF_OTHER_PYTHONS
 from tests.support.compat import compile_library, needs_gcc
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
 from tests.support.patience import patience, wait_until
@@ -99,6 +102,34 @@ def test_an_attempt_leaves_on_the_controller_what_a_local_one_does(cluster, tmp_
         assert json.loads((folder / f"metrics-rank{rank}.jsonl").read_text().splitlines()[-1])["event"] == "end"
     assert json.loads((folder / "command.json").read_text())["node0"][0] == "env"
     assert list(Path(cluster.work, "runs").rglob("metrics*")) == [], "nothing stays on the node"
+
+
+def test_what_a_site_s_modules_set_for_python_reaches_neither_agent_nor_ranks(cluster, tmp_path, monkeypatch):
+    """Another json in front of Python's own, another folder for packages, no home, and a prompt when a program ends."""
+    others = tmp_path / "others"
+    others.mkdir()
+    for name in ("json.py", "sitecustomize.py"):
+        (others / name).write_text("raise SystemExit('of another Python')")
+    script = tmp_path / "code" / "trainer.py"
+    script.parent.mkdir()
+    script.write_text(
+        "import os, runpy, sys\n"
+        f"unwanted = {set(OF_OTHER_PYTHONS)} & os.environ.keys()\n"
+        "if unwanted: sys.exit(f'{unwanted}')\n"
+        f"runpy.run_path({str(STANDIN)!r}, run_name='__main__')\n"
+    )
+    for name in ("PYTHONPATH", "PYTHONUSERBASE"):
+        monkeypatch.setenv(name, str(others))
+    monkeypatch.setenv("PYTHONHOME", "/nowhere")
+    monkeypatch.setenv("PYTHONINSPECT", "1")
+    with held(cluster, ["node0"], "provision"):
+        pass
+    assert gather(cluster)["node0"].fields["system.python"]
+    with NodePool(cluster, Code(script), "tests") as pool:
+        (tmp_path / "attempt").mkdir()
+        outcome = ssh_attempts(pool, "run", Limits(), True)(unit(2), tmp_path / "attempt").run(lambda event: None)
+    assert outcome.failure is None, outcome
+    assert not survey(cluster)["node0"].holder
 
 
 @pytest.mark.parametrize(
@@ -315,10 +346,8 @@ def test_an_agent_without_a_lease_removes_what_it_started(cluster, tmp_path, mon
 
         order = work_of(cluster, pool.code, unit(), True, cluster.port, "run", "1").order(0, [member.host])
         client = member.start(order, messages.append)
-        deadline = time.monotonic() + patience()
-        while not any("rank1" in message.get("file", "") for message in messages) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert client.gone.wait(20)
+        wait_until(lambda: any("rank1" in message.get("file", "") for message in messages))
+        assert client.gone.wait(patience())
         assert messages[-1] == {"gone": "it had heard nothing from this controller for 15 s", "connected": True}
         assert not processes_of(order["folder"])
 
@@ -328,7 +357,7 @@ def agents_of(cluster) -> list[int]:
     parents = set()
     for pid, _ in processes_of(f"{cluster.work}/runs"):
         parents.add(int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]))
-    return [pid for pid in parents if b"-m\0repro.launch.agent" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [pid for pid in parents if b"repro.launch.agent" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 @pytest.mark.parametrize(
@@ -358,9 +387,7 @@ def test_an_agent_that_is_killed_or_stopped_is_not_a_connection_that_was_lost(
     with NodePool(cluster, code(tmp_path / "code", "hang@0 hang@1"), "tests") as pool:
         outcome = ssh_attempts(pool, "run", Limits(), True)(unit(), target).run(inject)
         assert outcome.failure.text() == message
-    deadline = time.monotonic() + patience()
-    while processes_of(f"{cluster.work}/runs") and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_until(lambda: not processes_of(f"{cluster.work}/runs"))
     assert not processes_of(f"{cluster.work}/runs")
 
 

@@ -1,6 +1,7 @@
 """The sections and figures of a host's page on loss curves, convergence and profiles."""
 
 from repro.analysis.convergence import Convergence, ConvergenceResult, Goal
+from repro.analysis.evidence import Evidence
 from repro.analysis.kernel_trace import Kernel, Profile
 from repro.analysis.loss_curves import CurveComparison, Curves, Deviation, Tolerance
 from repro.analysis.profiles import ProfileComparison, Profiled, Profiles
@@ -22,7 +23,19 @@ ENGLISH = catalogue("en").gettext
 def host_of(tmp_path, *shown) -> Host:
     description = {"created": 1.79e9, "command": "make x", "environment": {"gpus": [H200]}}
     runs = (
-        KeptRun(f"R{number}", Run(tmp_path / f"run-{number}"), description, None, [], [], None, {}, each, {})
+        KeptRun(
+            f"R{number}",
+            Run(tmp_path / f"run-{number}"),
+            description,
+            None,
+            [],
+            [],
+            None,
+            {},
+            each,
+            {},
+            Evidence(0, ()),
+        )
         for number, each in enumerate(shown, 1)
     )
     return Host("h200", tmp_path, tuple(runs), (), (), Notes({}))

@@ -88,8 +88,8 @@ def test_runs_of_equal_code_are_one_row(host, kept):
     assert interval.confidence == 0.95
 
 
-def test_repeats_within_a_run_do_not_narrow_the_interval_over_runs(host, kept):
-    """Two runs far apart, each of them with six repeats that hardly differ: the interval holds both runs."""
+def test_repeats_within_a_run_do_not_narrow_the_interval_over_sessions(host, kept):
+    """Two sessions far apart, each of them with six repeats that hardly differ: the interval holds both."""
     row = row_of(over(host, again(kept, 1, 0.95, code="a"), again(kept, 2, 1.0, code="a")))
     within = [each.ratio.interval for each in row.measurements]
     assert within[0].high < within[1].low
@@ -104,6 +104,39 @@ def test_repeats_within_a_run_do_not_narrow_the_interval_over_runs(host, kept):
 def test_runs_decide_a_target_and_a_single_one_does_not(host, kept, factors, status):
     runs = [again(kept, n, factor, code="a") for n, factor in enumerate(factors, 1)]
     assert row_of(over(host, *runs)).status == status
+
+
+HOUR = DAY / 24
+
+
+def at(kept, *hours, factors=None):
+    """Runs of equal code that began this many hours after the first, with OneFlow this much faster."""
+    return [
+        replace(run, description=run.description | {"created": kept.description["created"] + hour * HOUR})
+        for number, hour in enumerate(hours)
+        for run in [again(kept, number, (factors or (1.0,) * len(hours))[number], code="a")]
+    ]
+
+
+def test_runs_of_one_session_decide_as_little_as_one_run(host, kept):
+    """Three runs within an hour of each other, far above the target and close together: one session."""
+    together = over(host, *at(kept, 0, 1, 2, factors=(1.2, 1.2005, 1.201)))
+    row = row_of(together)
+    assert set(together.sessions.values()) == {"S1"} and row.sessions == ("S1",) and len(row.runs) == 3
+    assert row.status == OPEN and not row.ratio.interval and row.ratio.interval.needed == 2
+    apart = over(host, *at(kept, 0, 24, 48, factors=(1.2, 1.2005, 1.201)))
+    assert row_of(apart).sessions == ("S1", "S2", "S3") and row_of(apart).status == MET
+
+
+def test_a_session_counts_once_however_many_runs_it_has(host, kept):
+    """Two runs of one session at 1.0, one of another at 1.1: the mean of the sessions, not of the runs."""
+    row = row_of(over(host, *at(kept, 0, 1, 24, factors=(1.0, 1.0, 1.1))))
+    assert row.sessions == ("S1", "S2") and row.ratio.interval.samples == (2,)
+    assert row.ratio.value == pytest.approx(0.9 * math.sqrt(1.1), rel=1e-3)
+    assert row.throughput / row.base_throughput == pytest.approx(row.ratio.value)
+    one, two, three = row.measurements
+    steady = replace(row, measurements=(replace(one, steady=0.8), replace(two, steady=0.8), replace(three, steady=0.9)))
+    assert steady.steady == pytest.approx(math.sqrt(0.8 * 0.9))
 
 
 def test_the_steady_state_is_over_the_same_runs(host, kept):

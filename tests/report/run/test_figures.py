@@ -20,7 +20,8 @@ def test_a_run_without_repeats_or_rows_has_fewer_figures(tmp_path):
 
 def test_scaling_is_shown_with_the_published(tmp_path):
     names = ("resnet50_0821_1n1g_bs128", "resnet50_0821_1n8g_bs128")
-    data = report_data(tmp_path, [measured(names[0], (850.0,)), measured(names[1], (6460.0,))], scale="published")
+    runs = [measured(name, (speed,), case=name) for name, speed in zip(names, (850.0, 6460.0), strict=True)]
+    data = report_data(tmp_path, runs, scale="published")
     block = next(
         block
         for block in run_figures(data, tmp_path, tmp_path / "figures", "en", ("svg",))

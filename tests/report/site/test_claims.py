@@ -1,6 +1,7 @@
 """The claims: every published figure once, under an id that stays, with what the data says of it."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -9,6 +10,7 @@ from repro.analysis.ratio import Ratio
 from repro.published.cases import load_catalogue
 from repro.published.claim_ids import METRICS, anchor, claim_at, claim_concerned
 from repro.report.site.claims import AS_PUBLISHED, DERIVED, NOT_RUN, OTHERWISE, best, claims, csv, frame
+from repro.report.site.comparisons import comparison_rows
 from repro.utils.paths import REPORTS
 
 CASES = load_catalogue().cases
@@ -99,10 +101,46 @@ def test_only_a_verdict_gives_an_outcome(content):
 
 
 def test_the_table_is_the_committed_one(content):
-    assert (REPORTS / "claims.csv").read_text(encoding="utf-8") == csv(content.claims)
+    compared = comparison_rows(content.audit, content.hosts)
+    assert (REPORTS / "claims.csv").read_text(encoding="utf-8") == csv(content.claims, compared)
     table = pd.read_csv(REPORTS / "claims.csv", dtype=str)
-    assert list(table.id) == [claim.id for claim in content.claims]
-    assert table.notna()[["published", "source", "audit", "check", "needs", "minutes"]].all().all()
+    assert list(table.id) == [*(claim.id for claim in content.claims), *(each["id"] for each in compared)]
+    assert table.notna()[["published", "source", "audit"]].all().all()
+    assert table[: len(content.claims)].notna()[["check", "needs", "minutes"]].all().all()
+
+
+def test_a_comparison_has_its_ratio_its_finding_and_how_to_check_it(content):
+    rows = {each["id"]: each for each in comparison_rows(content.audit, content.hosts)}
+    one = rows["DP_1x1x1_2_1536x16/over-megatron-lm"]
+    assert (one["published"], one["audit"]) == ("1.142", "consistent")
+    assert one["check"] == "make bench MODEL=gpt CASES=DP_1x1x1_2_1536x16 BASELINES=megatron-unfused"
+    doubtful = [each["id"] for each in rows.values() if each["audit"] != "consistent"]
+    assert doubtful == ["bert_8gpu_bs32/over-paddlepaddle"]
+    assert set(one) <= set(frame(content.claims).columns)
+
+
+def test_a_comparison_is_measured_by_the_runs_that_have_both_programs(content):
+    """A kept run of GPT with the baseline's variant changed to the one that computes as Megatron-LM did."""
+    name, kept, ours, other = next(
+        (host.name, kept, ours, other)
+        for host in content.hosts
+        for kept in host.measured
+        for other in kept.results
+        for ours in kept.results
+        if other.unit.baseline_of == ours.unit.name
+        and ours.unit.stands_for
+        and ours.unit.model == "gpt"
+        and ours.throughputs
+        and other.throughputs
+    )
+    as_megatron = replace(other, unit=replace(other.unit, variant="megatron-unfused"))
+    run = SimpleNamespace(results=[ours, as_megatron], gpus=kept.gpus, run=kept.run)
+    hosts = [SimpleNamespace(name=name, measured=[run])]
+    rows = {each["id"]: each for each in comparison_rows(content.audit, hosts)}
+    row = rows[f"{ours.unit.stands_for[0]}/over-megatron-lm"]
+    assert float(row["measured"]) == pytest.approx(ours.throughput / other.throughput, rel=1e-5)
+    assert (row["row"], row["run"], row["verdict"]) == (ours.unit.name, kept.run.id, "none")
+    assert {each["verdict"] for each in rows.values() if each is not row} == {"not-measured"}
 
 
 def test_evidence_names_a_file_and_a_row_of_it(content):

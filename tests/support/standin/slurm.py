@@ -81,9 +81,9 @@ def work(argv):
 
 
 def end(group):
-    """As Slurm does: politely, then for good; the launcher's processes are in sessions of their own."""
+    """As Slurm does: politely, then after 30 s (its KillWait) for good; the launcher's processes are in sessions of their own."""
     for kind in (signal.SIGTERM, signal.SIGKILL):
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             try:
                 os.killpg(group, kind)

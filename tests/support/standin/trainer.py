@@ -1,4 +1,4 @@
-"""Stands in for the trainer: no OneFlow, the log lines and metrics of a training that takes no time.
+"""Stands in for the trainer: no OneFlow, the log lines and metrics of a training that takes 10 ms an iteration.
 
 Faults for tests are asked for by the environment variable STANDIN: "exit=3@2" (rank 2 exits with status 3),
 "quiet@1" (rank 1 exits with status 0 before its end), "slow=2@0" (rank 0 begins 2 s later), "hang@0", "kill@0",
@@ -105,9 +105,10 @@ def main():
         config = json.load(file)
     rank, layout = int(os.environ.get("RANK", 0)), config["layout"]
     batch = config["micro_batch"] * config["accumulation_steps"] * layout["data"]
+    framework = "torch" if "baseline" in config else "oneflow"
     with open(os.path.join(config["output"], f"metrics-rank{rank}.jsonl"), "w", buffering=1) as metrics:
         now = time.time()
-        start = {"event": "start", "rank": rank, "time": now, "pid": os.getpid(), "versions": {"oneflow": "stand-in"}}
+        start = {"event": "start", "rank": rank, "time": now, "pid": os.getpid(), "versions": {framework: "stand-in"}}
         metrics.write(json.dumps(start) + "\n")
         if rank == 0 and "census" in os.environ.get("STANDIN", ""):
             metrics.write(json.dumps({"event": "census", "rank": rank, "time": now, "operators": OPERATORS}) + "\n")
@@ -133,7 +134,9 @@ def main():
                 print(line, flush=True)
         if f"stay@{rank}" in os.environ.get("STANDIN", "").split():
             time.sleep(3600)
-        metrics.write(json.dumps({"event": "end", "time": now, "iterations": config["iterations"]}) + "\n")
+        ended = now + 0.01 * config["iterations"]
+        time.sleep(max(0.0, ended - time.time()))
+        metrics.write(json.dumps({"event": "end", "time": ended, "iterations": config["iterations"]}) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,147 @@
+"""Holds the course of a run against its record: when it began, in which order attempts ran, beside which others, and why
+it stopped.
+
+A repeat that was removed and run again leaves its place in that order, or a time in which nothing ran.
+"""
+
+from __future__ import annotations
+
+import calendar
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from repro.analysis.difference import Difference
+from repro.analysis.stopping import why_enough
+from repro.planning.plan import BENCH, Plan
+from repro.runs.record import ATTEMPTS, STAMPED, Run
+from repro.utils.i18n import N_, Message
+from repro.utils.progress import duration
+
+INTERRUPTED = "interrupted"
+SHOWN = 5
+"""How many names of units a remark has."""
+GAP_S = 5.0
+"""From which time on without any attempt it is remarked, in s: 0.5 is the most in kept runs that were not interrupted."""
+EARLY_S, OVERLAP_S = 0.05, 0.05
+"""How far the controller's stamps may contradict each other, in s: those of a kept run never do."""
+ZONES_S, ZONE_S, STAMP_S = 15 * 3600, 900, 60
+"""A run's name has local time: at most 15 hours from UTC, by a multiple of 15 minutes; and a minute for the folder."""
+
+
+def contradictions(run: Run, plan: Plan, attempts: Sequence[dict]) -> Iterator[Difference]:
+    """Where the record of a run's course contradicts itself."""
+    created = run.description()["created"]
+    yield from _of_creation(run.description()["id"], created, attempts)
+    yield from _of_order(attempts)
+    yield from _of_neighbours(plan, attempts)
+    yield from _of_stops(run, plan, attempts)
+
+
+PAUSE = N_(
+    "{attempt}: nothing is recorded for the {time} before it: the run was continued with RUN=, or attempts were removed"
+)
+SHORT = N_("{n} of {units} units have fewer repeats than the {repeats} planned, and no rule stopped them: {names}")
+
+
+def remarks(description: Mapping, plan: Plan, attempts: Sequence[dict]) -> Iterator[Message]:
+    """What a run that nobody bent may show too, but a reader should know: times without attempts, and repeats not run.
+
+    On a cluster the code is copied to the nodes before the first attempt; elsewhere nothing takes time before it.
+    """
+    begun = {"status": "ok", "started": description["created"], "wall_s": 0.0}
+    last = None if description["environment"].get("cluster") else begun
+    for attempt in sorted(attempts, key=lambda each: each["started"]):
+        if last and last["status"] == "ok" and attempt["started"] - _end(last) > GAP_S:
+            yield Message(PAUSE, attempt=attempt["folder"], time=duration(attempt["started"] - _end(last)))
+        last = attempt if last is None or _end(attempt) >= _end(last) else last
+    succeeded = Counter(each["unit"] for each in attempts if each["status"] == "ok")
+    stopped = {each["unit"] for each in attempts if each.get("enough")}
+    short = [unit.name for unit in plan.units if unit.name not in stopped and succeeded[unit.name] < plan.repeats]
+    if short:
+        yield Message(
+            SHORT,
+            n=len(short),
+            units=len(plan.units),
+            repeats=plan.repeats,
+            names=[*short[:SHOWN], *["…"][: len(short) > SHOWN]],
+        )
+
+
+def _of_creation(name: str, created: float, attempts: Sequence[dict]) -> Iterator[Difference]:
+    if STAMPED.match(name):
+        try:
+            stamp = calendar.timegm(time.strptime(name[:15], "%Y%m%d-%H%M%S"))
+        except ValueError:
+            stamp = 0
+        apart = stamp - created
+        if abs(apart) > ZONES_S or abs(apart - ZONE_S * round(apart / ZONE_S)) > STAMP_S:
+            utc = time.strftime("%Y%m%d-%H%M%S UTC", time.gmtime(created))
+            yield Difference("run.json", "time of the run", (("its name", name[:15]), ("created", utc)))
+    for attempt in attempts:
+        if attempt["started"] < created - EARLY_S:
+            says = (ATTEMPTS, attempt["started"]), ("run.json, created", created)
+            yield Difference(attempt["folder"], "start of the attempt", says)
+
+
+def _of_order(attempts: Sequence[dict]) -> Iterator[Difference]:
+    """Repeats of a unit begin one after another; a later attempt at one that failed may follow others."""
+    first: dict[str, dict[int, dict]] = {}
+    for attempt in attempts:
+        repeats = first.setdefault(attempt["unit"], {})
+        known = repeats.setdefault(attempt["repeat"], attempt)
+        if attempt["started"] < known["started"]:
+            repeats[attempt["repeat"]] = attempt
+    for repeats in first.values():
+        for repeat, later in pairwise(sorted(repeats)):
+            if repeats[repeat]["started"] > repeats[later]["started"]:
+                says = (f"repeat {repeat}", repeats[repeat]["started"]), (f"repeat {later}", repeats[later]["started"])
+                yield Difference(repeats[repeat]["folder"], "start of the first attempt", says)
+
+
+def _of_neighbours(plan: Plan, attempts: Sequence[dict]) -> Iterator[Difference]:
+    """Attempts that ran at the same time name each other in `beside`, and name no others.
+
+    Those of early runs of other kinds than a bench, which could run side by side on one machine, name none. One that was
+    killed with its run could not say what ran beside it.
+    """
+    named = {each["folder"]: {other["attempt"] for other in each.get("beside", ())} for each in attempts}
+    together = _together(attempts)
+    for one, other in sorted(together):
+        if other not in named[one] and (plan.kind == BENCH or any(named.values())):
+            says = (ATTEMPTS, "not named in its `beside`"), ("the times of both", "at the same time")
+            yield Difference(one, f"beside {other}", says)
+    ended = {each["folder"] for each in attempts if each["status"] != INTERRUPTED}
+    for one, others in named.items():
+        for other in sorted(others):
+            if (one, other) not in together and {one, other} <= ended | (others - named.keys()):
+                says = (ATTEMPTS, "named in its `beside`"), ("the times of both", "one after the other")
+                yield Difference(one, f"beside {other}", says)
+
+
+def _together(attempts: Sequence[dict]) -> set[tuple[str, str]]:
+    """Pairs of attempts that ran at the same time, both ways round; the first of a pair was not killed with its run."""
+    found, running = set(), list[dict]()
+    for attempt in sorted(attempts, key=lambda each: each["started"]):
+        running = [each for each in running if _end(each) > attempt["started"] + OVERLAP_S]
+        for each in running:
+            found |= {(each["folder"], attempt["folder"]), (attempt["folder"], each["folder"])}
+        running.append(attempt)
+    killed = {each["folder"] for each in attempts if each["status"] == INTERRUPTED}
+    return {pair for pair in found if pair[0] not in killed}
+
+
+def _end(attempt: Mapping) -> float:
+    return attempt["started"] + attempt["wall_s"]
+
+
+def _of_stops(run: Run, plan: Plan, attempts: Sequence[dict]) -> Iterator[Difference]:
+    """Where a unit was said to need no more repeats, the plan's stopping rule says so of the repeats up to then."""
+    units = {unit.name: unit for unit in plan.units}
+    for number, attempt in enumerate(attempts, 1):
+        if "enough" in attempt and attempt["unit"] in units:
+            again = why_enough(run, plan, list(attempts[:number]), units[attempt["unit"]])
+            if again != attempt["enough"]:
+                says = (ATTEMPTS, attempt["enough"]), ("the stopping rule", again)
+                yield Difference(attempt["folder"], "enough", says)

@@ -1,0 +1,88 @@
+"""Holds a plan against the catalogue and against itself: rules, batches, and what a unit shares with the one it follows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from repro.analysis.difference import Difference
+from repro.planning.derived import published_case
+from repro.planning.plan import BENCH, PUBLISHED, Plan
+from repro.planning.unit import Unit
+from repro.published.cases import load_catalogue
+from repro.published.rules import Rule, rule_of
+
+PLAN = "run.json"
+REPEATS = re.compile(r"\bREPEATS=(\d{1,9})\b")
+OF_VARIANT = {"case", "baseline", "program", "data"}
+"""Keys of a configuration in which a unit may differ from the one that it follows; a page says which data each has."""
+
+
+def contradictions(plan: Plan, command: str) -> Iterator[Difference]:
+    """Where units are not what the plan's cases give: a rule that is bent bends the figure of every repeat.
+
+    `command` is the one that began the run.
+    """
+    asked = REPEATS.search(command)
+    if asked and int(asked[1]) != plan.repeats:
+        yield Difference(PLAN, "repeats", (("its plan", plan.repeats), ("its command", int(asked[1]))))
+    units = {unit.name: unit for unit in plan.units}
+    for unit in plan.units:
+        yield from _of_unit(unit)
+        if (plan.kind, plan.scale) == (BENCH, PUBLISHED) and not unit.baseline_of:
+            yield from _of_rule(unit)
+        if unit.follows and unit.follows not in units:
+            yield Difference(
+                unit.name, "unit that it follows", ((PLAN, unit.follows), ("its units", "none of this name"))
+            )
+        elif unit.follows:
+            yield from _of_followed(unit, units[unit.follows])
+
+
+def _of_unit(unit: Unit) -> Iterator[Difference]:
+    config = unit.config
+    batch = config["micro_batch"] * config["accumulation_steps"] * config["layout"]["data"]
+    if batch != unit.global_batch:
+        says = (PLAN, unit.global_batch), ("its configuration", batch)
+        yield Difference(unit.name, "global batch", says)
+    if unit.framework == "oneflow" and config.get("program", unit.program) != unit.program:
+        yield Difference(unit.name, "program", ((PLAN, unit.program), ("its configuration", config["program"])))
+
+
+def _of_rule(unit: Unit) -> Iterator[Difference]:
+    """A unit of a published report's program has a case of it, and its rule; smoke runs and models from outside have their own."""
+    case = published_case(unit)
+    if case is None:
+        reports = {each.report for each in load_catalogue().cases}
+        if unit.report in reports:
+            yield Difference(
+                unit.name, "case", ((PLAN, unit.case or "none"), ("its report", f"none of this name in {unit.report}"))
+            )
+        return
+    if case.report != unit.report:
+        yield Difference(unit.name, "report", ((PLAN, unit.report), (case.name, case.report)))
+    named = {*unit.stands_for, *unit.derived_from}
+    if named and case.name not in named:
+        yield Difference(unit.name, "case", ((PLAN, case.name), ("the cases that it is of", ", ".join(sorted(named)))))
+    if _read(unit) != _text(case.rule):
+        yield Difference(
+            unit.name, "measuring rule", ((PLAN, _read(unit)), (f"the report of {case.name}", _text(case.rule)))
+        )
+
+
+def _of_followed(unit: Unit, followed: Unit) -> Iterator[Difference]:
+    """A unit that takes turns with another trains the same, by the same rule."""
+    if _read(unit) != _read(followed):
+        yield Difference(unit.name, "measuring rule", ((PLAN, _read(unit)), (followed.name, _read(followed))))
+    for key in sorted((unit.config.keys() | followed.config.keys()) - OF_VARIANT):
+        own, other = unit.config.get(key), followed.config.get(key)
+        if own != other:
+            yield Difference(unit.name, key, ((PLAN, own), (followed.name, other)))
+
+
+def _read(unit: Unit) -> str:
+    return _text(rule_of(unit.rule))
+
+
+def _text(rule: Rule) -> str:
+    return f"{rule.kind} {rule.parameters}"

@@ -1,0 +1,83 @@
+"""Sessions of machines: which runs are of one, by what they recorded of their machine, and when."""
+
+import pytest
+
+from repro.runs.sessions import PAUSE_S, Span, machine_of, sessions, span
+from tests.support.synthetic import environment
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+ONE, OTHER = ({"id": digit * 16, "start": "0" * 16} for digit in "ab")
+
+
+def named(*spans):
+    """The sessions of runs a, b, c, ... with (began, ended, environment)."""
+    found = sessions(Span(name, *each) for name, each in zip("abcdef", spans, strict=False))
+    return [found[name] for name in sorted(found)]
+
+
+def recorded(machine):
+    return environment(machine=machine)
+
+
+@pytest.mark.parametrize(("pause", "expected"), [(0.0, "S1"), (PAUSE_S, "S1"), (PAUSE_S + 1, "S2")])
+def test_a_long_pause_begins_another_session(pause, expected):
+    here = recorded(ONE)
+    assert named((1e9, 1e9 + HOUR, here), (1e9 + HOUR + pause, 1e9 + 2 * HOUR + pause, here)) == ["S1", expected]
+
+
+def test_the_pause_counts_from_the_end_of_the_longest_run_before():
+    here = recorded(ONE)
+    long, short = (0.0, PAUSE_S, here), (HOUR, 2 * HOUR, here)
+    assert named(long, short, (PAUSE_S + 5 * HOUR, PAUSE_S + 6 * HOUR, here)) == ["S1", "S1", "S1"]
+
+
+def test_sessions_are_numbered_by_their_beginning_whatever_the_order_of_the_runs():
+    here = recorded(ONE)
+    assert named((DAY, DAY, here), (0.0, 0.0, here), (2 * DAY, 2 * DAY, here)) == ["S2", "S1", "S3"]
+
+
+def test_machines_side_by_side_have_sessions_of_their_own():
+    one, other = recorded(ONE), recorded(OTHER)
+    assert named((0.0, HOUR, one), (1.0, HOUR, other), (HOUR, 2 * HOUR, one)) == ["S1", "S2", "S1"]
+
+
+def test_a_machine_that_was_started_again_is_in_another_session():
+    again = {**ONE, "start": "1" * 16}
+    assert named((0.0, 1.0, recorded(ONE)), (2.0, 3.0, recorded(again))) == ["S1", "S2"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kernel": "6.1"},
+        {"system": "Debian 12"},
+        {"cpu": "another"},
+        {"cpu_count": 64},
+        {"memory_mib": 1},
+        {"gpus": []},
+        {"gpus": [{"name": "NVIDIA H200", "driver_version": "1", "memory.total": "1"}]},
+        {"cluster": {"hosts": ["host2", "host1"]}},
+    ],
+)
+def test_of_older_runs_the_facts_that_they_recorded_tell_machines_apart(change):
+    here = environment()
+    assert named((0.0, 1.0, here), (2.0, 3.0, {**here, **change})) == ["S1", "S2"]
+
+
+def test_machines_that_are_alike_in_all_facts_count_as_one():
+    """So that there are fewer sessions rather than more: the network's names are replaced in kept runs."""
+    here = environment()
+    there = {**here, "host": "another", "cpu_affinity": 1, "git_commit": "f" * 40}
+    assert machine_of(here) == machine_of(there)
+    assert named((0.0, 1.0, here), (2.0, 3.0, there)) == ["S1", "S1"]
+    nodes = [{**here, "cluster": {"hosts": hosts}} for hosts in (["host1", "host2"], ["host2", "host1"])]
+    assert machine_of(nodes[0]) == machine_of(nodes[1]) != machine_of(here)
+
+
+def test_a_run_spans_from_its_creation_to_its_last_attempts_end():
+    description = {"created": 100.0, "environment": environment()}
+    attempts = [{"started": 110.0, "wall_s": 50.0}, {"started": 120.0, "wall_s": 5.0}, {"started": 130.0}]
+    found = span("a", description, attempts)
+    assert (found.run, found.began, found.ended, found.environment) == ("a", 100.0, 160.0, environment())
+    assert span("a", description, []).ended == 100.0
