@@ -7,16 +7,8 @@ from dataclasses import replace
 import pytest
 
 from repro.published.cases import load_catalogue
-from repro.published.figures import (
-    Figure,
-    baseline,
-    duplicates,
-    load_peers,
-    peers,
-    peers_of,
-    published_noise,
-    speedup,
-)
+from repro.published.figures import Figure, load_peers, peers
+from repro.published.noise import baseline, duplicates, peers_of, published_noise, speedup
 
 CATALOGUE = load_catalogue()
 
