@@ -53,7 +53,6 @@ class Published:
     """
 
     throughput: Figure
-    throughput_unit: str = "samples/s"
     latency_ms: Figure | None = None
     memory_mib: Figure | None = None
     speedup: Figure | None = None

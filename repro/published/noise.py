@@ -1,4 +1,4 @@
-"""Published cases compared with each other: how much noise they admit, and what one GPU and other frameworks reached."""
+"""Published cases compared with each other: how much noise they admit, and what one GPU reached."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from repro.published.cases import Case
-from repro.published.figures import Peer, peers
 from repro.utils.stats import Spread, spread
 
 
@@ -35,18 +34,6 @@ class Noise:
     def largest(self) -> float:
         """The largest relative deviation seen, 0 if nothing was repeated."""
         return max([*self.cvs.values(), *self.duplicates.values()], default=0.0)
-
-
-def peers_of(case: Case, same_batch: bool = True) -> tuple[Peer, ...]:
-    """Figures of other frameworks to compare with a case: same precision, number of GPUs and, if asked, batch size."""
-    return tuple(
-        peer
-        for peer in peers(case.model, precision=case.precision, gpus=case.layout.world_size)
-        if case.report in peer.reports
-        and peer.case in (None, case.name)
-        and peer.optimizer_sharding in (None, case.optimizer_sharding)
-        and (peer.micro_batch == case.micro_batch or not same_batch)
-    )
 
 
 def configuration(case: Case) -> tuple:

@@ -6,21 +6,9 @@ import pytest
 
 from repro.published.cases import load_catalogue
 from repro.published.figures import Figure
-from repro.published.noise import baseline, duplicates, peers_of, published_noise, speedup
+from repro.published.noise import baseline, duplicates, published_noise, speedup
 
 CATALOGUE = load_catalogue()
-
-
-def test_peers_of_a_case():
-    assert len(peers_of(CATALOGUE.case("resnet50_0821_4n8g_bs128"))) == 8
-    assert peers_of(CATALOGUE.case("resnet50_0808_4n8g_bs160")) == ()
-    bert = CATALOGUE.case("bert_4n8g_bs96")
-    assert [peer.framework for peer in peers_of(bert)] == ["OneFlow", "PaddlePaddle", "OneFlow"]
-    assert len(peers_of(bert, same_batch=False)) == 12
-    (peer,) = peers_of(CATALOGUE.case("gpt2_small_2n8g_bs4_zero1"))
-    assert (peer.variant, str(peer.throughput)) == ("ZeRO-1", "261")
-    (peer,) = peers_of(CATALOGUE.case("2D_PP_2x8x2_512_2304x24"))
-    assert str(peer.throughput) == "31.45"
 
 
 def test_duplicates():
