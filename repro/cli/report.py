@@ -103,7 +103,7 @@ def _check_verify(values: Mapping[str, Any]) -> None:
 
 
 def _verify_kept(host: str) -> None:
-    from repro.analysis.verification import removals, verify_list
+    from repro.analysis.verification import remarks, verify_list
     from repro.analysis.verification import verify as verified
     from repro.runs import digests
     from repro.runs.files import ARCHIVE, RecordError, reading
@@ -124,7 +124,7 @@ def _verify_kept(host: str) -> None:
         print(f"{archive.name}:", *found.holds, sep="\n  ")
         faults += [f"{archive.name}: {fault}" for fault in found.faults if fault not in faults]
     of_list = verify_list(folder.parent.parent / digests.NAME)
-    print(*of_list.holds, *removals(folder.parent), sep="\n")
+    print(*of_list.holds, *remarks(folder.parent), sep="\n")
     faults += of_list.faults
     if faults:
         raise Exit("\n".join(faults), FAILED)

@@ -9,7 +9,7 @@ from repro.published.cases import load_catalogue
 from repro.report.run.page import render
 from repro.runs.failures import Failure
 from repro.runs.manifest import record
-from repro.runs.record import Run, write_json
+from repro.runs.record import STAMPED, Run, write_json
 from repro.utils.paths import ROOT
 from tests.support import raw_output
 from tests.support.synthetic import NCCL_LINE, VERSIONS, environment
@@ -68,7 +68,9 @@ def bench_run(runs, name="20261121-080000-gpt-published", cases=CASES, speed=thr
 
 
 def began(name) -> float:
-    """When a run of this name was created, UTC."""
+    """When a run was created, UTC: what its name says, if that has a time."""
+    if not STAMPED.match(name):
+        return 1.79e9
     return float(calendar.timegm(time.strptime(name[:15], "%Y%m%d-%H%M%S")))
 
 

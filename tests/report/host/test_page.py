@@ -40,7 +40,7 @@ def section_of(host, name, language="en"):
 def test_the_page_opens_with_what_was_measured_and_what_follows(reproduced):
     head = page(reproduced).split("\n## How fast")[0]
     assert head.startswith(
-        "# Reproduction on NVIDIA H200 (4 GPUs)\n\nMeasured on NVIDIA H200 (4 GPUs), 2026-09-21: 3 of the "
+        "# Reproduction on NVIDIA H200 (4 GPUs)\n\nMeasured on NVIDIA H200 (4 GPUs), 2026-11-21: 3 of the "
     )
     assert "1 in their published configuration and 2 shrunk or otherwise derived" in head
     assert "(runs: 1; attempts: 49, failed: 1, interrupted: 0)." in head
