@@ -71,9 +71,9 @@ def _signed(_: Translate, host: Host) -> str:
 
 
 def _removed(_: Translate, host: Host) -> Iterator[str]:
-    if removed := removed(host.folder):
-        names = listed(_, (Path(path).stem for path in removed))
-        yield _("Kept runs that were removed, with the removed in {list}: {names}.").format(list=NAME, names=names)
+    if paths := removed(host.folder):
+        names = listed(_, (Path(path).stem for path in paths))
+        yield _("Kept runs that were removed, with the reasons in {list}: {names}.").format(list=NAME, names=names)
 
 
 def _lost(_: Translate, host: Host) -> Iterator[str]:
