@@ -71,8 +71,8 @@ def _signed(_: Translate, host: Host) -> str:
 
 
 def _removed(_: Translate, host: Host) -> Iterator[str]:
-    if paths := removed(host.folder):
-        names = listed(_, (Path(path).stem for path in paths))
+    if runs := removed(host.folder):
+        names = listed(_, (Path(path).stem for path in runs))
         yield _("Kept runs that were removed, with the reasons in {list}: {names}.").format(list=NAME, names=names)
 
 

@@ -61,7 +61,7 @@ def runs(_: Translate, host: Host) -> list[Section]:
         "the results of all runs. Host names and GPU UUIDs are replaced and paths are relative to the checkout; "
         "`kept.json` in the archive names every file changed in this way, with its original SHA-256."
     )
-        table = Table("runs", titles, rows, _("Every run, with the command that started it and its attempts:"))
+    table = Table("runs", titles, rows, _("Every run, with the command that started it and its attempts:"))
     return [Section("runs", _("Runs and their commands"), (Text(text), table), folded=True)]
 
 
