@@ -8,7 +8,7 @@ unexport PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONUSERBASE PYTHONINSPECT
 TASKS = bench rehearse curves convergence profile reproduce report compare verify archive host-reports site cases audit \
         published plan explore new-cluster provision deprovision fingerprint preflight unlock sim image image-check bundle kit \
         compile-kernels test
-UNLISTED = withdraw parse model effects sim-down base pins image-reproduce sbom bundle-check compile-cache image-test e2e mutation lock
+UNLISTED = parse model effects sim-down base pins image-reproduce sbom bundle-check compile-cache image-test e2e mutation lock
 
 .DEFAULT_GOAL := help
 .PHONY: help setup clean $(TASKS) $(UNLISTED)
@@ -42,7 +42,7 @@ reproduce:  ## all of these on this machine or a cluster, kept as a host's runs 
 report:  ## a run's report and verdicts again [RUN= CHECK=1 TOLERANCE=%]
 compare:  ## compare two runs RUNS="A B"
 verify:  ## whether a run's figures are what it measured, and its files as recorded [RUN= HOST=]
-archive:  ## pack a run to hand over, or keep it for a host's page [RUN= HOST=]
+archive:  ## pack a run to hand over, or keep it for a host's page [RUN= HOST= KEY=]
 host-reports:  ## write the hosts' pages [HOST= CHECK=1]
 site:  ## write the site, claims.csv, ARTIFACT.md and the READMEs' answer [CHECK=1]
 

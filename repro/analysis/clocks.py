@@ -7,11 +7,13 @@ contradicts its stamps. Every rank writes such a file.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from repro.analysis.difference import Difference
-from repro.planning.plan import Unit
+from repro.planning.unit import Unit
+from repro.runs.files import GPU_EVERY_S, GPU_FILE
 from repro.runs.metrics import METRICS
 from repro.runs.record import ATTEMPTS
 
@@ -33,17 +35,30 @@ ENDS_S = 0.1
 RECORD_S = 0.05
 """How far an event may be outside the time that its attempt's record states, in s: none of a kept run is."""
 
+SAMPLED_S = 1.0, 10.0
+"""How much less and more time an attempt may have taken than its GPUs were sampled, in s.
 
-def contradictions(unit: Unit, attempt: dict, ranks: Sequence[list[dict]]) -> Iterator[Difference]:
-    """Where the times of a successful attempt contradict each other; `ranks` are the events of each rank, rank 0 first."""
+In kept runs never less, and 0.13 more at most; on a busy machine nvidia-smi begins late.
+"""
+
+
+def contradictions(
+    unit: Unit, attempt: dict, ranks: Sequence[list[dict]], samples: Sequence[Mapping[str, str]] = ()
+) -> Iterator[Difference]:
+    """Where the times of a successful attempt contradict each other; `ranks` are the events of each rank, rank 0 first.
+
+    `samples` are those of its GPUs, of one machine.
+    Ranks are compared where they train on GPUs: on processors that others use too, they lag by seconds.
+    """
     where = attempt["folder"]
     for rank, events in enumerate(ranks):
         yield from _in_order(where, events, METRICS.format(rank))
         yield from _rows(unit, where, events, METRICS.format(rank))
-    for rank, events in enumerate(ranks[1:], 1):
+    for rank, events in enumerate(ranks[1:] if unit.config["device"] == "cuda" else (), 1):
         yield from _of_rank(where, ranks[0], events, rank)
     if not attempt.get("nodes"):
         yield from _within_record(attempt, ranks)
+        yield from _sampled(attempt, samples)
 
 
 def _rows(unit: Unit, where: str, events: list[dict], source: str) -> Iterator[Difference]:
@@ -142,6 +157,15 @@ def _within_record(attempt: dict, ranks: Sequence[list[dict]]) -> Iterator[Diffe
             says = (f"{begun} to {ended}", f"{min(times)} to {max(times)}")
             what = "time of the attempt"
             yield Difference(attempt["folder"], what, ((ATTEMPTS, says[0]), (METRICS.format(rank), says[1])))
+
+
+def _sampled(attempt: dict, samples: Sequence[Mapping[str, str]]) -> Iterator[Difference]:
+    """Whether the attempt took as long as its GPUs were sampled."""
+    count = max(Counter(sample["index"] for sample in samples).values(), default=0)
+    least, most = GPU_EVERY_S * (count - 1) - SAMPLED_S[0], GPU_EVERY_S * count + SAMPLED_S[1]
+    if count and not least <= attempt["wall_s"] <= most:
+        says = (ATTEMPTS, attempt["wall_s"]), (f"{count} samples in {GPU_FILE}", f"{least} to {most}")
+        yield Difference(attempt["folder"], "seconds of the attempt", says)
 
 
 def _span(events: list[dict]) -> float | None:

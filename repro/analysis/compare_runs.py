@@ -130,7 +130,7 @@ def compare(first: Run, second: Run, given: float | None = None) -> RunCompariso
     matched, only_first, only_second = _matched(one, two)
     if not matched:
         raise PlanError(f"{one.id} and {two.id} have no unit in common, by name or by configuration")
-    tolerance = NOISE_FACTOR * published_noise(load_catalogue().cases).largest if given is None else given
+    tolerance = NOISE_FACTOR * published_noise(load_catalogue().ported).largest if given is None else given
     return RunComparison(
         one,
         two,

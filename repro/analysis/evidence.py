@@ -25,7 +25,7 @@ from repro.planning.plan import Plan
 from repro.planning.unit import Unit
 from repro.published.logs import Log, LogError
 from repro.runs import translation
-from repro.runs.files import RecordError, RunPath, digest, read_json
+from repro.runs.files import RecordError, RunPath, digest, gpu_samples, read_json
 from repro.runs.manifest import alterations
 from repro.runs.metrics import METRICS, read_metrics
 from repro.runs.record import ATTEMPT, ATTEMPTS, Run
@@ -204,7 +204,7 @@ def _of_figures(unit: Unit, attempt: dict, folder: RunPath, gpus: list[dict]) ->
     for rank in range(1, unit.world_size):
         yield from _losses_of_rank(where, of_rank_0, metrics[rank].events, rank)
     ranks = [each.events for each in metrics]
-    yield from clocks.contradictions(unit, attempt, ranks)
+    yield from clocks.contradictions(unit, attempt, ranks, gpu_samples(folder))
     yield from what_ran.contradictions(unit, where, gpus, log, ranks)
 
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from repro.analysis.difference import Difference
 from repro.planning.derived import published_case
-from repro.planning.plan import BENCH, Plan
+from repro.planning.plan import BENCH, PUBLISHED, Plan
 from repro.planning.unit import Unit
+from repro.published.cases import load_catalogue
 from repro.published.rules import Rule, rule_of
 
 PLAN = "run.json"
@@ -28,9 +29,13 @@ def contradictions(plan: Plan, command: str) -> Iterator[Difference]:
     units = {unit.name: unit for unit in plan.units}
     for unit in plan.units:
         yield from _of_unit(unit)
-        if plan.kind == BENCH:
+        if (plan.kind, plan.scale) == (BENCH, PUBLISHED) and not unit.baseline_of:
             yield from _of_rule(unit)
-        if unit.follows in units:
+        if unit.follows and unit.follows not in units:
+            yield Difference(
+                unit.name, "unit that it follows", ((PLAN, unit.follows), ("its units", "none of this name"))
+            )
+        elif unit.follows:
             yield from _of_followed(unit, units[unit.follows])
 
 
@@ -45,9 +50,21 @@ def _of_unit(unit: Unit) -> Iterator[Difference]:
 
 
 def _of_rule(unit: Unit) -> Iterator[Difference]:
-    """A case that the catalogue does not have is of a model from outside, and its rule is its own."""
+    """A unit of a published report's program has a case of it, and its rule; smoke runs and models from outside have their own."""
     case = published_case(unit)
-    if case and _read(unit) != _text(case.rule):
+    if case is None:
+        reports = {each.report for each in load_catalogue().cases}
+        if unit.report in reports:
+            yield Difference(
+                unit.name, "case", ((PLAN, unit.case or "none"), ("its report", f"none of this name in {unit.report}"))
+            )
+        return
+    if case.report != unit.report:
+        yield Difference(unit.name, "report", ((PLAN, unit.report), (case.name, case.report)))
+    named = {*unit.stands_for, *unit.derived_from}
+    if named and case.name not in named:
+        yield Difference(unit.name, "case", ((PLAN, case.name), ("the cases that it is of", ", ".join(sorted(named)))))
+    if _read(unit) != _text(case.rule):
         yield Difference(
             unit.name, "measuring rule", ((PLAN, _read(unit)), (f"the report of {case.name}", _text(case.rule)))
         )

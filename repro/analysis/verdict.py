@@ -352,14 +352,14 @@ def tolerance(case: Case, catalogue: Catalogue, given: float | None = None) -> T
         return Tolerance(given, GIVEN)
     related = {
         "report": [other for other in catalogue.cases if other.report == case.report],
-        "model": [other for other in catalogue.cases if other.model == case.model],
+        "model": [other for other in catalogue.ported if other.model == case.model],
     }
     for basis, cases in related.items():
         noise = published_noise(cases)
         seen = [other for other in cases if other.name in noise.cases]
         if any(other.nodes >= case.nodes and _pipelined(other) >= _pipelined(case) for other in seen):
             return Tolerance(NOISE_FACTOR * noise.largest, basis, noise.largest, noise.cases)
-    noise = published_noise(catalogue.cases)
+    noise = published_noise(catalogue.ported)
     return Tolerance(NOISE_FACTOR * noise.largest, "all", noise.largest, noise.cases)
 
 

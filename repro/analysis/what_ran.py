@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from repro.analysis.difference import Difference, Unrecorded
 from repro.models.programs import PUBLISHED, TUNED, TUNING
-from repro.planning.plan import Unit
+from repro.planning.unit import Unit
 from repro.published.census import operators
 from repro.published.logs import Log
 from repro.runs.metrics import METRICS
@@ -29,6 +29,8 @@ OF_AMP = "dynamic_loss_scale_schedule"
 """The operator that every job in half precision has, and no other."""
 CAST, SCALED = "cast", ("fused_cast_scale", "scalar_mul_by_tensor")
 """What AMP adds to a job on a GPU, where it also makes the first of `SCALED` from the second."""
+MEGATRON = "megatron_core"
+"""What the versions of a baseline name that Megatron-Core trains."""
 SWITCHES = frozenset(f"ONEFLOW_{name}" for name in TUNING["switches"])
 PLAN = "the plan"
 
@@ -85,20 +87,22 @@ def _of_start(unit: Unit, where: str, gpus: Sequence[Mapping], start: Mapping, r
 
 
 def _of_job(unit: Unit, where: str, start: Mapping, of_rank_0: Sequence[Mapping]) -> Found:
-    """A unit of OneFlow: its data, program and precision."""
+    """A unit of OneFlow: its data, and on GPUs its program and precision; on processors both programs have other operators."""
     source, planned = METRICS.format(0), unit.config["data"]["kind"]
     data = start.get("data")
     if data is None:
         yield Unrecorded(DATA)
     elif data.get("kind") != planned:
         yield Difference(where, "kind of data", ((PLAN, planned), (source, data.get("kind"))))
+    if unit.config["device"] != "cuda":
+        return
     tf32 = start.get("tf32")
-    if tf32 is None and unit.config["device"] == "cuda":
+    if tf32 is None:
         yield Unrecorded(TF32)
-    elif tf32 is not None and tf32 != unit.tf32:
+    elif tf32 != unit.tf32:
         yield Difference(where, "TF32", ((PLAN, unit.tf32), (source, tf32)))
     switched = bool(SWITCHES & (start.get("switches") or {}).keys())
-    if "switches" in start and unit.config["device"] == "cuda" and switched != (unit.program == TUNED):
+    if "switches" in start and switched != (unit.program == TUNED):
         says = (PLAN, unit.program), (source, TUNED if switched else PUBLISHED)
         yield Difference(where, "program whose switches were on", says)
     job = next((event["operators"] for event in of_rank_0 if event["event"] == "census"), None)
@@ -116,9 +120,9 @@ def _of_job(unit: Unit, where: str, start: Mapping, of_rank_0: Sequence[Mapping]
 
 
 def other_operators(report: str, config: Mapping, job: Mapping[str, int]) -> float | None:
-    """The share of a compiled job's operators that are not those of a report's published program with its configuration.
+    """The share of a compiled job's operators that are not those of a report's program with its configuration.
 
-    None for a program without a census. Casts are left out, since the census has none.
+    None for a report without a census. Casts are left out, since the census has none.
     """
     expected: Counter = Counter()
     for part in operators(report, config).values():
@@ -150,3 +154,6 @@ def _of_settings(unit: Unit, where: str, start: Mapping) -> Found:
             yield Difference(where, f"setting {name} of PyTorch", ((PLAN, planned[name]), (source, settings[name])))
     if "amp" not in settings:
         yield Unrecorded(AMP)
+    megatron = MEGATRON in (start.get("versions") or {})
+    if megatron != bool(planned.get("megatron")):
+        yield Difference(where, MEGATRON, ((PLAN, bool(planned.get("megatron"))), (source, megatron)))

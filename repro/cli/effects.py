@@ -37,7 +37,7 @@ def effects(
     from repro.published.cases import load_catalogue
     from repro.runs.record import write_text
 
-    cases = load_catalogue().cases
+    cases = load_catalogue().ported
     if results is not None and not results.is_dir():
         raise OptionError(f"RESULTS={results}: there is no such folder")
     folder = results or named_by_time(runs.absolute(), "effects-")

@@ -6,14 +6,17 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from repro.runs.files import GPU_FIELDS, GPU_FILE
-
-EVERY_S = 5
+from repro.runs.files import GPU_EVERY_S, GPU_FIELDS, GPU_FILE
 
 
 def sample_command() -> list[str]:
     """Prints a line for each GPU every 5 s: index, UUID, utilisation in %, memory in MiB, clock in MHz, °C."""
-    return ["nvidia-smi", f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader,nounits", f"--loop={EVERY_S}"]
+    return [
+        "nvidia-smi",
+        f"--query-gpu={','.join(GPU_FIELDS)}",
+        "--format=csv,noheader,nounits",
+        f"--loop={GPU_EVERY_S}",
+    ]
 
 
 def events_of(text: str, visible: str = "") -> list[dict]:

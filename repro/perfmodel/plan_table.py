@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from repro.perfmodel.constants import Calibration
 from repro.perfmodel.hardware import Cluster
 from repro.perfmodel.predict import Expectation, default_calibration, expect
+from repro.planning.derived import NO_PORT
 from repro.planning.plan import MOST_REPEATS, verdict_looks
 from repro.planning.schedule import Block, duration_s
 from repro.published.cases import Case
@@ -55,6 +56,8 @@ def plan_rows(cases: Iterable[Case], cluster: Cluster, repeats: int | None = Non
 
 def _row(case: Case, cluster: Cluster, first: int, repeats: int, calibration: Calibration) -> Row:
     ranks = case.layout.world_size
+    if not case.ported:
+        return Row(case, None, 0.0, 0.0, NO_PORT.format(framework=case.framework))
     if ranks > cluster.gpus:
         return Row(case, None, 0.0, 0.0, f"needs {ranks} GPUs, there are {cluster.gpus}")
     expected = expect(case, cluster, calibration)

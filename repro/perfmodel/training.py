@@ -47,4 +47,4 @@ def training_of(case: Case) -> tuple:
 
 @cache
 def _trained() -> frozenset[tuple]:
-    return frozenset(training_of(case) for case in training_cases(load_catalogue().cases))
+    return frozenset(training_of(case) for case in training_cases(load_catalogue().ported))

@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from repro.planning.unit import TF32, Unit
+from repro.planning.unit import TF32, PlanError, Unit
 from repro.published.cases import Case, Layout, load_catalogue
+from repro.utils.i18n import N_
+
+NO_PORT = N_("was measured with {framework}, whose program has no port here")
+"""Why a case is not run; its figures are audited and shown."""
+
+
+def with_port(cases: Sequence[Case]) -> tuple[list[Case], list[dict]]:
+    """The cases whose program can be run here, and the others as what a plan skips; PlanError if there are only others."""
+    skipped = [
+        {"case": case.name, "model": case.model, "message": NO_PORT, "values": {"framework": case.framework}}
+        for case in cases
+        if not case.ported
+    ]
+    if skipped and len(skipped) == len(cases):
+        case, reason = cases[0], NO_PORT.format(framework=cases[0].framework)
+        raise PlanError(f"none of these cases can be run: {case.name} {reason}; `make audit` checks its figures")
+    return [case for case in cases if case.ported], skipped
 
 
 def shrink(layout: Layout, processes: int) -> Layout:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from repro.planning.derived import in_precision, shrink, shrunk_cases, with_iterations
+from repro.planning.derived import in_precision, shrink, shrunk_cases, with_iterations, with_port
 from repro.planning.programs import DEFAULT_PROGRAMS, in_programs
 from repro.planning.trainer_config import (
     SMOKE_GLOBAL_BATCH,
@@ -14,9 +14,8 @@ from repro.planning.trainer_config import (
     smoke_config,
     smoke_name,
 )
-from repro.planning.unit import TF32, Unit
+from repro.planning.unit import TF32, PlanError, Unit
 from repro.published.cases import Case
-from repro.utils.errors import ReproError
 from repro.utils.i18n import N_
 from repro.utils.sequential import Look, Looks, make_looks
 from repro.utils.stats import order_coverage
@@ -36,10 +35,6 @@ PARITY_TOLERANCE = 1e-4
 BASELINE_PARITY_TOLERANCE = (
     1e-3  # other kernels: ResNet50 normalises over two samples here, which magnifies their rounding
 )
-
-
-class PlanError(ReproError):
-    """Nothing can be run as asked; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +145,7 @@ def make_plan(
     PlanError
         The scale is unknown or needs GPUs that are not here, a number is not possible, or no case fits.
     """
+    cases, foreign = with_port(cases)
     scale = scale or (PUBLISHED if gpus else SMOKE)
     if scale not in (SMOKE, PUBLISHED):
         raise PlanError(f"SCALE={scale}: it is smoke or published")
@@ -165,7 +161,7 @@ def make_plan(
         if iterations:
             raise PlanError("ITERATIONS is for the published shapes on GPUs; a smoke run has as few as its rules need")
         tiny = _in_turn(_smoke_units(cases, processes), programs, baselines)
-        return Plan(SMOKE, "cpu", repeats or 2, tiny)
+        return Plan(SMOKE, "cpu", repeats or 2, tiny, tuple(foreign))
     if not gpus:
         raise PlanError("SCALE=published needs a GPU, and nvidia-smi shows none here; SCALE=smoke runs on any machine")
     if max_gpus and not 1 <= min(max_gpus) <= max(max_gpus) <= gpus:
@@ -175,7 +171,9 @@ def make_plan(
     cases = [in_precision(case, precision) for case in cases] if precision else cases
     cases = of_length(cases, iterations) if iterations else cases
     fitting = [case for case in cases if case.layout.world_size <= gpus]
-    skipped = [] if max_gpus else [_too_large(case, gpus) for case in cases if case.layout.world_size > gpus]
+    skipped = foreign + (
+        [] if max_gpus else [_too_large(case, gpus) for case in cases if case.layout.world_size > gpus]
+    )
     refused = [(case, reason) for case in fitting if (reason := misfit(case))]
     skipped += [{"case": case.name, "model": case.model, **reason} for case, reason in refused]
     fitting = [case for case in fitting if case not in [case for case, _ in refused]]

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 
 from repro.models.programs import PUBLISHED, TUNED
 from repro.models.registry import spec_of
-from repro.planning.derived import shrink, shrunk_case
+from repro.planning.derived import shrink, shrunk_case, with_port
 from repro.planning.plan import PARITY_ITERATIONS, REDUCED, Plan, PlanError, of_length
 from repro.planning.program_data import SYNTHETIC, standin_of
 from repro.planning.programs import DEFAULT_PROGRAMS, in_programs
@@ -56,6 +56,7 @@ def make_rehearsal_plan(
     PlanError
         No case can be placed, or the iterations are too few for a measuring rule or for comparing losses.
     """
+    cases, foreign = with_port(cases)
     chosen = _of_length(cases, iterations) if iterations else cases
     pairs = [(case, _on_ranks(changed, most_ranks)) for case, changed in zip(cases, chosen, strict=True)]
     reasons = [misfit(changed.report, rehearsal_config(changed)) for _, changed in pairs]
@@ -63,7 +64,7 @@ def make_rehearsal_plan(
         {"case": case.name, "model": case.model, **reason}
         for (case, _), reason in zip(pairs, reasons, strict=True)
         if reason
-    )
+    ) + tuple(foreign)
     units: dict[str, Unit] = {}
     for (case, changed), reason in zip(pairs, reasons, strict=True):
         for unit in () if reason else _units(case, changed):

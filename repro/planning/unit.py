@@ -7,9 +7,14 @@ from dataclasses import dataclass
 
 from repro.models.programs import PUBLISHED as PUBLISHED_PROGRAM
 from repro.published.rules import rule_of
+from repro.utils.errors import ReproError
 
 TF32 = "tf32"
 """The precision of a training in fp32 whose libraries may compute products and convolutions in TF32; none was published."""
+
+
+class PlanError(ReproError):
+    """Nothing can be run as asked; the message says why and what to do."""
 
 
 @dataclass(frozen=True)

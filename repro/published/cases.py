@@ -61,7 +61,7 @@ class Case:
 
     `shape` and `training` have the keys of the trainer's configuration, less those that its optimizer and schedule
     do not use. `optimizer_sharding` is 0 for none, else the ZeRO stage. `log_generation` is the format of the report's
-    logs, empty for one that is not read here. `family` is what reports of one training on several dates have in common,
+    logs, empty for one that is not read here. `framework` is what trained it, `family` what reports of one training on several dates have in common,
     `label` what tells a case from others of its report, if the batch size does not. `ported` says whether the program
     that was measured can be run here, `fused` whether it fused bias, dropout, mask and softmax into single kernels.
     `origin` is the published case that this one is, or was derived from under a name of its own.
@@ -87,6 +87,7 @@ class Case:
     training: dict = field(hash=False)
     published: Published
     source: str
+    framework: str = ""
     family: str = ""
     label: str = ""
     ported: bool = True
@@ -99,6 +100,19 @@ class Case:
         return self.name != self.origin
 
 
+@dataclass(frozen=True)
+class ResultsTable:
+    """The table of a report's results: its columns, by key, and their titles by language if the project has none.
+
+    A column is a published figure, something else that is printed with it, or one of the keys in
+    `repro.report.published.tables`. With `by`, each value of that key has a table of its own.
+    """
+
+    columns: tuple[str, ...] = ()
+    by: str = ""
+    titles: dict = field(default_factory=dict, hash=False)
+
+
 @dataclass(frozen=True, eq=False)
 class Report:
     """One published report: its titles, its environment and claims as printed, and what surrounds its cases.
@@ -106,7 +120,7 @@ class Report:
     `settings` are those of the original that no trainer's configuration carries; `unstated` says what the report
     does not, with the reason for the value used; `stray` are rows that belong to no table; `also_printed` are
     tables that repeat or complete the cases, `same_run` where they print the very runs of the cases; `heading` are
-    the columns of its tables and `quoted` some of its wording, both as printed. `source` is "owner/repository:path",
+    the columns of its tables and `quoted` some of its wording, both as printed; `table` is how its results are shown. `source` is "owner/repository:path",
     and `source_commit` a commit at which that file prints the figures of the cases.
     """
 
@@ -136,7 +150,13 @@ class Report:
     stray: tuple[dict, ...] = ()
     also_printed: tuple[dict, ...] = ()
     heading: tuple[dict, ...] = ()
+    table: ResultsTable = field(default_factory=ResultsTable)
     quoted: tuple[dict, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """Its case file in this repository; the file's name for one from outside."""
+        return f"repro/data/cases/{self.file}" if (CASES / self.file).is_file() else self.file
 
     @property
     def ported(self) -> bool:
@@ -170,10 +190,16 @@ class Catalogue:
         """The case of that name; CaseError if there is none."""
         return _find(name, {case.name: case for case in self.cases}, "case")
 
+    @property
+    def ported(self) -> tuple[Case, ...]:
+        """The cases whose programs can be run here; figures of other programs are neither run nor predicted."""
+        return tuple(case for case in self.cases if case.ported)
+
     def select(self, model: str | None = None, pattern: str | None = None) -> tuple[Case, ...]:
         """The cases of a model whose names match a pattern; both may be left out.
 
-        A pattern is a name, or a shell pattern such as "DP_*", or several with commas or spaces between them.
+        A pattern is a name, a shell pattern such as "DP_*", the id of a report for all of its cases, or several of them
+        with commas or spaces between them.
         CaseError for an unknown model, and for a pattern that matches nothing.
         """
         if model:
@@ -183,10 +209,10 @@ class Catalogue:
             return cases
         patterns, names = re.split(r"[\s,]+", pattern.strip(" ,")), [case.name for case in cases]
         what = f"{model} case" if model else "case"
-        problems = [unknown(each, names, what) for each in patterns if not _matching(names, each)]
+        problems = [unknown(each, names, what) for each in patterns if not any(_is_of(case, each) for case in cases)]
         if problems:
             raise CaseError(*problems)
-        return tuple(case for case in cases if any(fnmatchcase(case.name, each) for each in patterns))
+        return tuple(case for case in cases if any(_is_of(case, each) for each in patterns))
 
 
 @cache
@@ -271,14 +297,16 @@ def _report(file: str, data: dict) -> Report:
     report["settings_source"] = tuple(report["settings_source"])
     report["settings"] = _plain(report["settings"])
     report.setdefault("family", report["id"])
-    return Report(file=file, rule=rule_of(data["rule"]), **report)
+    table = data.get("table", {})
+    shown = ResultsTable(**{**table, "columns": tuple(table.get("columns", ()))})
+    return Report(file=file, rule=rule_of(data["rule"]), table=shown, **report)
 
 
 def _cases(data: dict) -> Iterator[Case]:
     rule = rule_of(data["rule"])
     report = data["report"]
     common = {
-        **{key: report[key] for key in ("model", "precision")},
+        **{key: report[key] for key in ("model", "precision", "framework")},
         "log_generation": report.get("log_generation", ""),
         "family": report.get("family", report["id"]),
         "ported": has_port(report["model"], report["id"]),
@@ -305,8 +333,8 @@ def _plain(value: object) -> object:
     return float(value) if isinstance(value, float) else value
 
 
-def _matching(names: Iterable[str], pattern: str) -> bool:
-    return any(fnmatchcase(name, pattern) for name in names)
+def _is_of(case: Case, pattern: str) -> bool:
+    return case.report == pattern or fnmatchcase(case.name, pattern)
 
 
 def _find(name: str, known: Mapping[str, T], what: str) -> T:

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from repro.models import extensions
 from repro.utils.paths import DATA
 from repro.utils.stats import Spread, spread
 
@@ -57,7 +58,6 @@ class Published:
     """
 
     throughput: Figure
-    throughput_unit: str = "samples/s"
     latency_ms: Figure | None = None
     memory_mib: Figure | None = None
     speedup: Figure | None = None
@@ -162,22 +162,15 @@ def peers(model: str, **fields: object) -> tuple[Peer, ...]:
     )
 
 
-def peers_of(case: Case, same_batch: bool = True) -> tuple[Peer, ...]:
-    """Figures of other frameworks to compare with a case: same precision, number of GPUs and, if asked, batch size."""
-    return tuple(
-        peer
-        for peer in peers(case.model, precision=case.precision, gpus=case.layout.world_size)
-        if case.report in peer.reports
-        and peer.case in (None, case.name)
-        and peer.optimizer_sharding in (None, case.optimizer_sharding)
-        and (peer.micro_batch == case.micro_batch or not same_batch)
-    )
-
-
 def load_published_cluster(name: str = "v100x32", folder: Path = CLUSTERS) -> dict:
-    """The description of a published cluster: hardware, software, topology."""
-    with open(folder / f"{name}.toml", "rb") as stream:
-        return tomllib.load(stream)
+    """The description of a published cluster: hardware, and software and topology if they are known.
+
+    That of a report from outside the project is in `data/clusters/` beside it (`repro.models.extensions`).
+    """
+    places = (folder, *(extra / "data" / "clusters" for extra in extensions.folders()))
+    file = next((path for place in places if (path := place / f"{name}.toml").is_file()), folder / f"{name}.toml")
+    with open(file, "rb") as stream:
+        return {"software": {}, **tomllib.load(stream)}
 
 
 def configuration(case: Case) -> tuple:

@@ -60,7 +60,9 @@ ENTRIES = {
     "heading": ({"table": text(), "columns": listed(text())}, {}),
     "quoted": (dict.fromkeys(("place", "text"), text()), {}),
 }
-FILE_OPTIONAL = dict.fromkeys(ENTRIES, listed(table))
+FILE_OPTIONAL = {**dict.fromkeys(ENTRIES, listed(table)), "table": table}
+RESULTS = {"columns": listed(text())}
+RESULTS_OPTIONAL = {"by": one_of("micro_batch"), "titles": table}
 RULE = {
     "kind": lambda value: one_of(*kinds())(value),
     "repeats": whole(1),
@@ -121,6 +123,9 @@ def _check_report(found: Findings, data: dict) -> None:
     found.keys("report", report, REPORT, REPORT_OPTIONAL)
     found.keys("report", report.get("title"), TITLE, prefix="title.")
     found.keys("report", report.get("trainer"), TRAINER, prefix="trainer.")
+    found.keys("table", data.get("table"), RESULTS, RESULTS_OPTIONAL)
+    for column, titles in _below(_below(data, "table"), "titles").items():
+        found.keys("table", titles, TITLE, prefix=f"titles.{column}.")
     for name, (keys, optional) in ENTRIES.items():
         for position, entry in enumerate(data.get(name, []), 1):
             holds = found.keys(f"{name} number {position}", entry, keys, optional)

@@ -30,6 +30,7 @@ from repro.utils.errors import ReproError
 from repro.utils.paths import PACKAGE, sha256
 from repro.utils.printable import one_line
 
+PIECE = 2**20
 ARCHIVE = ".zip"
 SIGNATURE = ".sig"
 """Suffix of a signature file (`repro.runs.signature`)."""
@@ -39,6 +40,8 @@ PREFLIGHT = "preflight.json"
 GPU_FIELDS = ("index", "uuid", "utilization.gpu", "memory.used", "clocks.sm", "temperature.gpu")
 """The columns of `GPU_FILE`, which has no header: number, UUID, utilisation in %, memory in MiB, clock in MHz, °C."""
 GPU_FILE = "gpu.csv"
+GPU_EVERY_S = 5
+"""How long nvidia-smi waits between two samples, in s; the first one is at the start of an attempt."""
 
 RunPath = Path | zipfile.Path
 
@@ -177,11 +180,15 @@ def _plain(path: Path) -> int:
 
 def content(path: RunPath, limit: int = limits.FILE_BYTES) -> bytes:
     """The whole content of a file, of at most `limit` bytes; FileNotFoundError if there is none."""
+    found = bytearray()
     with opened(path) as file:
-        found = file.read(limit + 1)
+        while len(found) <= limit and (
+            piece := file.read(PIECE)
+        ):  # of a whole limit, Python would take the memory first
+            found += piece
     if len(found) > limit:
         raise RecordError(f"{path} has more than {limit // 2**20} MiB, and is not read as a whole")
-    return found
+    return bytes(found)
 
 
 def lines(path: RunPath) -> list[str]:

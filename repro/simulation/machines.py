@@ -45,7 +45,6 @@ MEMORY_MIB, PROCESSORS = 3072, 1
 READY_S = 900
 """Without KVM, beside other work on two cores, a start has taken 200 s."""
 POLL_S = 1.0
-SSH_S = 30
 NETWORK = "10.88.0"
 ADAPTER = "rxe0"
 RECORD = "machines.json"

@@ -196,6 +196,15 @@ def test_a_rank_without_rows_or_ends_is_compared_as_far_as_it_goes():
     assert said(events(), [events()[0]]) == [] == said(events(), [])
 
 
+def test_ranks_on_a_busy_processor_lag(monkeypatch):
+    late = events(
+        **{f"event{number}": {"time": 1.5} for number in range(ROWS + 1)}, **{f"event{ROWS + 1}": {"time": 2.0}}
+    )
+    assert whats(events(), late, wall_s=WHOLE + 4) == ["seconds from start to end"]
+    monkeypatch.setitem(UNIT.config, "device", "cpu")
+    assert said(events(), late, wall_s=WHOLE + 4) == []
+
+
 # The record
 
 
@@ -217,3 +226,24 @@ def test_all_lies_within_the_time_of_the_attempt(started, wall_s, named):
         else []
     )
     assert said(events(), started=started, wall_s=wall_s, nodes=["a"]) == []
+
+
+@pytest.mark.parametrize(
+    ("count", "wall_s", "named"),
+    [(10, 44.1, False), (10, 43.9, True), (10, 59.9, False), (10, 60.1, True), (1, 2.0, False), (0, 500.0, False)],
+)
+def test_an_attempt_takes_as_long_as_its_gpus_are_sampled(count, wall_s, named):
+    samples = [{"index": index} for index in ("0", "1") for _ in range(count)] + [{"index": "2"}] * (count > 0)
+    attempt = ATTEMPT | {"started": 999.0, "wall_s": wall_s}
+    found = [
+        (each.what, *each.says)
+        for each in contradictions(UNIT, attempt, [events()], samples)
+        if each.what == "seconds of the attempt"
+    ]
+    assert found == (
+        [("seconds of the attempt", ("attempts.jsonl", wall_s), ("10 samples in gpu.csv", "44.0 to 60.0"))]
+        if named
+        else []
+    )
+    nodes = contradictions(UNIT, attempt | {"nodes": ["a"]}, [events()], samples)
+    assert "seconds of the attempt" not in [each.what for each in nodes]

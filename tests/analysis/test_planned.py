@@ -66,8 +66,29 @@ def test_the_rule_of_a_baseline_is_that_of_its_unit():
 def test_other_kinds_of_runs_and_models_from_outside_have_rules_of_their_own():
     every = tuple(replace(unit, rule={**unit.rule, "skip_first": 7}) for unit in PLAN.units)
     assert said(replace(PLAN, kind="curves", units=every)) == []
-    outside = tuple(replace(unit, name=f"x{unit.name}", tuned_of=None, baseline_of=None) for unit in every)
-    assert said(replace(PLAN, units=outside)) == []
+    own = {"case": "x", "report": "of-another", "stands_for": ("x",), "tuned_of": None, "baseline_of": None}
+    assert said(replace(PLAN, units=tuple(replace(unit, **own) for unit in every))) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"case": "", "stands_for": ()},
+            ("case", ("run.json", "none"), ("its report", "none of this name in {report}")),
+        ),
+        ({"case": "x"}, ("case", ("run.json", "x"), ("its report", "none of this name in {report}"))),
+        (
+            {"case": "resnet50_0808_1n1g_bs128"},
+            ("case", ("run.json", "resnet50_0808_1n1g_bs128"), ("the cases that it is of", NAME)),
+        ),
+        ({"report": "bert-2020-08-22"}, ("report", ("run.json", "bert-2020-08-22"), (NAME, "{report}"))),
+    ],
+)
+def test_a_unit_of_a_report_has_one_of_its_cases(changes, expected):
+    """Or a bent rule would have nothing to be held against."""
+    what, first, (source, value) = expected
+    assert said(bent(0, **changes)) == [(NAME, what, first, (source, value.format(report=PLAN.units[0].report)))]
 
 
 def test_a_unit_trains_as_the_one_that_it_follows():
@@ -79,8 +100,10 @@ def test_a_unit_trains_as_the_one_that_it_follows():
     ]
     for free in ("case", "baseline", "data"):
         assert said(configured(2, **{free: {"kind": "synthetic"}})) == []
-    alone = replace(PLAN, units=PLAN.units[1:])
-    assert said(alone) == [], "the unit that it follows did not run"
+    alone = replace(PLAN, units=PLAN.units[2:])
+    assert said(alone) == [
+        (f"{NAME}.pytorch", "unit that it follows", ("run.json", NAME), ("its units", "none of this name"))
+    ]
 
 
 def test_the_batch_of_a_unit_is_that_of_its_configuration():

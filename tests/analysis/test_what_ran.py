@@ -201,9 +201,9 @@ def test_what_early_releases_did_not_record_is_named_and_contradicts_nothing():
     assert facts(BASELINE, ranks_of(BASELINE, settings={"tf32": False})) == [AMP]
 
 
-def test_on_a_processor_there_is_neither_tf32_nor_a_switch():
+def test_on_a_processor_there_is_neither_tf32_nor_a_switch_nor_the_same_operator():
     cpu = replace(TUNED, config={**TUNED.config, "device": "cpu"})
-    ranks = ranks_of(cpu, JOBS[TUNED.name], device="cpu", tf32=None, switches={})
+    ranks = ranks_of(cpu, {"anything": 1}, device="cpu", tf32=None, switches={})
     ranks[1][0]["device"] = "cpu"
     assert found(cpu, ranks) == []
     settings = {**BASELINE.config["baseline"], "amp": False, "tf32_matmul": True, "tf32_cudnn": True}
@@ -213,12 +213,25 @@ def test_on_a_processor_there_is_neither_tf32_nor_a_switch():
     assert found(cpu, ranks) == []
 
 
-@pytest.mark.parametrize("name", ["tf32", "channels_last", "compile", "unfused", "amp", "tf32_matmul", "tf32_cudnn"])
+@pytest.mark.parametrize(
+    "name", ["tf32", "channels_last", "compile", "unfused", "megatron", "amp", "tf32_matmul", "tf32_cudnn"]
+)
 def test_each_setting_of_pytorch_is_that_of_its_variant(name):
     settings = {**start_of(BASELINE, 0)["settings"], name: True}
     assert said(BASELINE, ranks_of(BASELINE, settings=settings)) == [
         (f"setting {name} of PyTorch", ("the plan", False), (RANK_0, True))
     ]
+
+
+def test_megatron_is_known_by_its_version():
+    versions = {"torch": "2", "megatron_core": "0.16.1"}
+    assert said(BASELINE, ranks_of(BASELINE, versions=versions)) == [
+        ("megatron_core", ("the plan", False), (RANK_0, True))
+    ]
+    config = {**BASELINE.config, "baseline": {**BASELINE.config["baseline"], "megatron": True}}
+    megatron = replace(BASELINE, config=config)
+    assert said(megatron, ranks_of(megatron, versions=versions)) == []
+    assert said(megatron, ranks_of(megatron)) == [("megatron_core", ("the plan", True), (RANK_0, False))]
 
 
 def test_the_variables_that_allow_tf32_have_one_name_in_both_environments():

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from repro.analysis import verification
 from repro.analysis.evidence import examine
 from repro.analysis.measurement import LOG, RankZero, measure, read_log
 from repro.planning.plan import Plan
@@ -336,6 +337,28 @@ def squeezed(scene):
     return scene.both()
 
 
+@attack(
+    "… on all ranks, and in the record", r"seconds of the attempt: [\d.]+ in attempts\.jsonl, .* samples in gpu\.csv"
+)
+def squeezed_everywhere(scene):
+    def change(events):
+        for event in events:
+            event["time"] = events[0]["time"] + (event["time"] - events[0]["time"]) / FASTER
+            if "latency_ms" in event:
+                event |= {"latency_ms": event["latency_ms"] / FASTER, "throughput": event["throughput"] * FASTER}
+
+    edit_events(scene, f"{CASE}.tuned", change)
+    log_of_metrics(scene, f"{CASE}.tuned")
+
+    def shorter(line):
+        if line["unit"] == f"{CASE}.tuned":
+            line.update(wall_s=line["wall_s"] / FASTER, trainer_s=line["trainer_s"] / FASTER)
+
+    edit_record(scene, shorter)
+    record_again(scene)
+    return scene.both()
+
+
 @attack("an attempt's metrics from another day", r"time of the attempt: .* in attempts\.jsonl, .* in metrics-rank0")
 def of_another_day(scene):
     def change(events):
@@ -477,6 +500,25 @@ def two_starts(scene):
     return scene.both()
 
 
+@attack(
+    "what contradicts it taken out: operators",
+    r"operators: not recorded, although the programs of commit [0-9a-f]{12} record",
+)
+def without_operators(scene):
+    edit_events(scene, CASE, lambda events: [each for each in events if each["event"] != "census"], ranks=(0,))
+    record_again(scene)
+    return [scene.verify()]
+
+
+@attack(
+    "… the digest of the code", r"digest of the code: not recorded, although the programs of commit [0-9a-f]{12} record"
+)
+def without_code(scene):
+    edit_lines(scene.run / "attempts.jsonl", lambda lines: [{**each, "code": None} for each in lines])
+    forge_manifest(scene.run)
+    return [scene.verify()]
+
+
 # Plan and code
 
 
@@ -487,9 +529,7 @@ def code_digest(scene):
     return [scene.verify()]
 
 
-@attack(
-    "another commit of the history named", r"was recorded, which is not that of commit [0-9a-f]{12} in the repository"
-)
+@attack("another commit of the history named", r"was recorded, but commit [0-9a-f]{12} has no program of resnet50")
 def other_commit(scene):
     if gap := history().gap:
         pytest.skip(gap)
@@ -728,6 +768,28 @@ def signer_removed(scene):
     chain_again(scene.listed, "".join(line for line in lines if not line.startswith("# signer")))
     scene.commit("Tidy")
     return [scene.verify_list()]
+
+
+@attack(
+    "… and the stranger named as the signer", r"are signed by SHA256:\S+, before by SHA256:\S+: whether that is right"
+)
+def signer_exchanged(scene):
+    signed_archive(scene, new_key(scene.runs, "own"))
+    stranger = new_key(scene.runs, "strangers")
+    archive = scene.kept.with_name("20261126-061615-all-published.zip")
+    archive.write_bytes(kept_archive(archive.stem))
+    sign(archive, stranger)
+    digests.enter(archive, scene.listed, stranger.fingerprint)
+    return ["\n".join(verification.remarks(scene.hosts / HOST))]
+
+
+@attack(
+    "an unfavourable run removed with a line",
+    r"REMARK: h200/runs/20261126-025735-all-published\.zip was removed: a mistake",
+)
+def removed_with_a_line(scene):
+    digests.remove(scene.hosts / HOST, [scene.kept], "a mistake")
+    return ["\n".join(verification.remarks(scene.hosts / HOST))]
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from repro.published.figures import (
     duplicates,
     load_peers,
     peers,
-    peers_of,
     published_noise,
     speedup,
 )
@@ -128,18 +127,6 @@ def test_every_peer_has_its_source():
     for peer in load_peers():
         assert peer.source.startswith("Oneflow-Inc/DLPerf:") and peer.version
         assert peer.reports and reports.issuperset(peer.reports)
-
-
-def test_peers_of_a_case():
-    assert len(peers_of(CATALOGUE.case("resnet50_0821_4n8g_bs128"))) == 8
-    assert peers_of(CATALOGUE.case("resnet50_0808_4n8g_bs160")) == ()
-    bert = CATALOGUE.case("bert_4n8g_bs96")
-    assert [peer.framework for peer in peers_of(bert)] == ["OneFlow", "PaddlePaddle", "OneFlow"]
-    assert len(peers_of(bert, same_batch=False)) == 12
-    (peer,) = peers_of(CATALOGUE.case("gpt2_small_2n8g_bs4_zero1"))
-    assert (peer.variant, str(peer.throughput)) == ("ZeRO-1", "261")
-    (peer,) = peers_of(CATALOGUE.case("2D_PP_2x8x2_512_2304x24"))
-    assert str(peer.throughput) == "31.45"
 
 
 def test_duplicates():

@@ -9,7 +9,7 @@ from repro.published.cases import load_catalogue
 from repro.report.run.page import render
 from repro.runs.failures import Failure
 from repro.runs.manifest import record
-from repro.runs.record import Run, write_json
+from repro.runs.record import STAMPED, Run, write_json
 from repro.utils.paths import ROOT
 from tests.support import raw_output
 from tests.support.synthetic import NCCL_LINE, VERSIONS, environment
@@ -22,7 +22,8 @@ RUNS = "/scratch/someone/runs"
 UUID = "GPU-79d32954-53f7-0135-2bd5-d2f66d04944{}"
 H200 = {"name": "NVIDIA H200", "memory.total": "143771", "driver_version": "580.1", "clocks.max.sm": "1980"}
 SAMPLES = "".join(
-    f"0, {UUID.format(0)}, {rest}\n" for rest in ("99, 20000, 1500, 61", "3, 20000, 345, 40", "97, 20000, 1700, 64")
+    f"{index}, {UUID.format(0)}, {rest}\n"
+    for index, rest in enumerate(("99, 20000, 1500, 61", "3, 20000, 345, 40", "97, 20000, 1700, 64"))
 )
 HOST, ADDRESS = "lab-7", "10.20.30.40"
 REPEATS = (1.0, 1.002, 0.998, 1.0, 1.001, 0.999)
@@ -51,7 +52,7 @@ def bench_run(runs, name="20261121-080000-gpt-published", cases=CASES, speed=thr
     )
     run = Run(runs / name)
     run.folder.mkdir(parents=True)
-    command = f"make bench MODEL=gpt FIT=2,4 RUNS={RUNS}"
+    command = f"make bench MODEL=gpt MAX_GPUS=2,4 RUNS={RUNS}"
     write_json(
         run.folder / "run.json",
         {"id": name, "created": began(name), "command": command, "environment": described, "plan": plan.as_json()},
@@ -67,7 +68,9 @@ def bench_run(runs, name="20261121-080000-gpt-published", cases=CASES, speed=thr
 
 
 def began(name) -> float:
-    """When a run of this name was created, UTC."""
+    """When a run was created, UTC: what its name says, if that has a time."""
+    if not STAMPED.match(name):
+        return 1.79e9
     return float(calendar.timegm(time.strptime(name[:15], "%Y%m%d-%H%M%S")))
 
 

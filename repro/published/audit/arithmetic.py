@@ -61,10 +61,11 @@ def speedups(material: Material) -> Findings:
     """A speed-up is the throughput over that of one GPU at the same batch size, in every table that prints one."""
     for case in material.cases:
         single = baseline(case, material.cases)
-        if case.published.speedup is not None and single:
-            yield _speedup(
-                case, "results", case.published.speedup, case.published.throughput, single.published.throughput
-            )
+        weak = case.published.printed.get("weak_scaling")
+        for column, printed in (("speedup", case.published.speedup), ("weak_scaling", weak)):
+            if printed is not None and single:
+                own, alone = case.published.throughput, single.published.throughput
+                yield _speedup(case, "results", as_figure(printed), own, alone, column=column)
     for report, table, rows in material.also_printed("throughput", "speedup"):
         singles: dict[object, Figure] = {}
         for row in rows:
@@ -80,7 +81,13 @@ def _work(case: Case) -> tuple:
 
 
 def _speedup(
-    case: Case, table: str, printed: Figure, throughput: Figure, single: Figure, report: str = ""
+    case: Case,
+    table: str,
+    printed: Figure,
+    throughput: Figure,
+    single: Figure,
+    report: str = "",
+    column: str = "speedup",
 ) -> Finding | None:
     value = throughput / single
     rule = Message(
@@ -90,7 +97,7 @@ def _speedup(
         value=f"{value:.5f}",
     )
     reach = None if throughput is single else ratio_reach(throughput, single)
-    return compare("speed-up", case, "speedup", printed, value, rule, table=table, report=report, reach=reach)
+    return compare("speed-up", case, column, printed, value, rule, table=table, report=report, reach=reach)
 
 
 def latencies(material: Material) -> Findings:

@@ -243,8 +243,9 @@ def _sizes(material: Material, report: Report, hardware: dict) -> Findings:
 
 def _gpus(report: str, printed: str, hardware: dict) -> Finding | None:
     count, model = hardware["gpus_per_node"], hardware["gpu"]
-    stated = [int(first or second) for first, second in re.findall(r"\b(\d+)\s*x\b|\bx (\d+)\b", printed)]
     parts = (*re.findall(r"[A-Z]\d+", model)[:1], f"{hardware['gpu_memory_gb']}G")
+    counted = re.findall(rf"\b(\d+)\s*x\b|\bx (\d+)\b|\b(\d+) {parts[0]}\b", printed)
+    stated = [int("".join(number)) for number in counted]
     rule = Message("the cluster has {n} {model} GPUs per node", n=count, model=model)
     return unless(
         stated == [count] and all(word in printed for word in parts),

@@ -27,7 +27,7 @@ def every_unit(hosts: Iterable[Host]) -> list[Unit]:
 
 def levels(units: Iterable[Unit], audited: Collection[str]) -> dict[str, int]:
     """The level of every published case, by its name; `audited` are those whose figures were audited."""
-    cases = load_catalogue().cases
+    cases = load_catalogue().ported
     exact: set[str] = set()
     derived: set[str] = set()
     for unit in units:
@@ -47,13 +47,13 @@ def levels(units: Iterable[Unit], audited: Collection[str]) -> dict[str, int]:
 
 def levels_of(host: Host) -> dict[str, int]:
     """The same of a host; the audit reads every case of the catalogue."""
-    return levels(units_run(host), [case.name for case in load_catalogue().cases])
+    return levels(units_run(host), [case.name for case in load_catalogue().ported])
 
 
 def covered_cases(_: Translate, found: dict[str, int]) -> tuple[CoveredCase, ...]:
     """What the matrix of coverage draws of these levels."""
     catalogue = load_catalogue()
-    dates = {report.id: report.date for report in catalogue.reports}
+    dates = {report.id: report.date for report in catalogue.reports if report.ported}
     several = [family(each) for each in dates]
     return tuple(
         CoveredCase(
@@ -62,7 +62,7 @@ def covered_cases(_: Translate, found: dict[str, int]) -> tuple[CoveredCase, ...
             _label(_, case),
             found[case.name],
         )
-        for case in catalogue.cases
+        for case in catalogue.ported
     )
 
 

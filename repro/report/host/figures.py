@@ -99,7 +99,7 @@ def lines_of(host: Host) -> dict[str, list[tuple[Case, dict[int, float]]]]:
 def _published_points(case: Case) -> tuple[tuple[float, float], ...]:
     """Published efficiencies of the same work on each GPU, from one GPU on; none without a case on one GPU."""
     work = [case_row(case)[each] for each in WORK_PER_GPU]
-    same = [each for each in load_catalogue().cases if [case_row(each)[name] for name in WORK_PER_GPU] == work]
+    same = [each for each in load_catalogue().ported if [case_row(each)[name] for name in WORK_PER_GPU] == work]
     parallel = {each.layout.world_size: each for each in same if each.layout.data == each.layout.world_size}
     if 1 not in parallel:
         return ()
@@ -178,7 +178,7 @@ def coverage_figure(levels: dict[str, int]) -> FigureSpec:
                 _("audited only, not run"),
                 _("neither run nor audited"),
             ),
-            {n: gpus_count(_, n) for n in sorted({case.layout.world_size for case in load_catalogue().cases})},
+            {n: gpus_count(_, n) for n in sorted({case.layout.world_size for case in load_catalogue().ported})},
         )
 
     return FigureSpec(

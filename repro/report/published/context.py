@@ -4,7 +4,6 @@ sources.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
 from repro.models.registry import spec_of
@@ -67,7 +66,8 @@ def environment(sheet: Sheet) -> Section:
     """Hardware and software as printed; what the report omits is taken from other reports on the same cluster."""
     _, report = sheet._, sheet.report
     cluster = sheet.result.material.cluster(report)
-    known = {**cluster["hardware"], **cluster["software"], "gpus": f"{cluster['hardware']['gpu']} x 8"}
+    hardware = cluster["hardware"]
+    known = {**hardware, **cluster["software"], "gpus": f"{hardware['gpu']} x {hardware['gpus_per_node']}"}
     own, others = _("this report"), _("other reports on the same cluster")
     rows: list[tuple[Cell, ...]] = [
         (Cell(_("Nodes")), Cell(str(report.claims.get("nodes", known["nodes"]))), Cell(own))
@@ -79,7 +79,7 @@ def environment(sheet: Sheet) -> Section:
             rows.append((*words(_(title), str(known[key])), Cell(others, tone="muted")))
     rows.append(
         (
-            Cell("OneFlow"),
+            Cell(report.framework),
             sheet.cell("environment", "", "oneflow", f"`{report.version}`"),
             Cell(_source_of(sheet, "report.version")),
         )
@@ -93,13 +93,14 @@ def environment(sheet: Sheet) -> Section:
             Cell(own),
         )
     )
-    rows.append(
-        (
-            Cell(_("Trainer version used here")),
-            Cell(f"`{trainer['commit']}`"),
-            Cell(_source_of(sheet, "report.trainer")),
+    if report.ported:
+        rows.append(
+            (
+                Cell(_("Trainer version used here")),
+                Cell(f"`{trainer['commit']}`"),
+                Cell(_source_of(sheet, "report.trainer")),
+            )
         )
-    )
     columns = (Column(_("Item")), Column(_("Value")), Column(_("Source")))
     return Section(
         "environment",
@@ -123,7 +124,9 @@ def _source_of(sheet: Sheet, key: str) -> str:
 
 def _topology(sheet: Sheet) -> Iterator[Text | Table | Items]:
     _, report = sheet._, sheet.report
-    topology = sheet.result.material.cluster(report)["topology"]
+    topology = sheet.result.material.cluster(report).get("topology")
+    if topology is None:
+        return
     if report.environment.get("topology"):
         yield Text(_("Node topology, by `nvidia-smi topo -m`:"))
     else:
@@ -149,7 +152,7 @@ def settings(sheet: Sheet) -> Section:
     for title, text in _settings(sheet):
         rows.append(words(_(title), text))
     for key, value in sheet.report.settings.items():
-        rows.append(words(_(SETTINGS[key]), _value(_, value)))
+        rows.append(words(_(SETTINGS.get(key, key)), _value(_, value)))
     if "xla" in sheet.report.claims:
         rows.append(words("XLA", _value(_, sheet.report.claims["xla"])))
     note = Text(_("Values that the report does not print are listed below with their sources."))
@@ -216,7 +219,9 @@ def rule(sheet: Sheet) -> Section:
         words(_("Source of the rule"), _(measured.source)),
         words(
             _("Log generation"),
-            _("{letter} (this project reads the five formats A to E)").format(letter=sheet.report.log_generation),
+            _("{letter} (this project reads the five formats A to E)").format(letter=sheet.report.log_generation)
+            if sheet.report.log_generation
+            else _("none that this project reads"),
         ),
     )
     return Section("rule", _("Measuring rule"), (Table("rule", (Column(_("Item")), Column(_("Value"))), rows),))
@@ -263,13 +268,12 @@ def open_points(sheet: Sheet) -> Section:
     return Section("open", _("Not stated in the report"), (text, table))
 
 
-def reproduce(sheet: Sheet) -> Section:
-    """The commands that run these cases."""
+def reproduce(sheet: Sheet) -> Section | None:
+    """The commands that run these cases; None where their program cannot be run here."""
     _ = sheet._
-    families = (re.match(r"(resnet50_\d+|gpt2_small|[A-Za-z0-9]+)_", case.name) for case in sheet.cases)
-    pattern = " ".join(dict.fromkeys(f"{family[0]}*" for family in families if family))
-    one = f"make bench CASES={sheet.cases[-1].name}"
-    command = f'make bench CASES="{pattern}"\n{one}'
+    if not sheet.report.ported:
+        return None
+    command = f"make bench CASES={sheet.report.id}\nmake bench CASES={sheet.cases[-1].name}"
     text = Text(
         _(
             "Run from the root of this repository: all cases of this report, or one of them. Each case repeats until "
@@ -291,5 +295,5 @@ def sources(sheet: Sheet) -> Section:
     items += [_("{what}: {source}").format(what=_(what), source=_(source)) for what, source in tables]
     if "logs" in report.claims:
         items.append(_("Logs, as the report names them: `{address}`").format(address=report.claims["logs"]))
-    items.append(_("This file is rendered from `repro/data/cases/{file}`").format(file=report.file))
+    items.append(_("This file is rendered from `{file}`").format(file=report.path))
     return Section("sources", _("Sources"), (Items(tuple(items)),))

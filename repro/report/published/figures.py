@@ -1,4 +1,4 @@
-"""Which figures the five published reports have."""
+"""Which figures a published report has."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -42,10 +42,23 @@ def published_figure_specs(cases: tuple[Case, ...]) -> dict[str, list[FigureSpec
         by_report[case.report] = (*by_report.get(case.report, ()), case)
     figure_specs = {}
     for report, own in by_report.items():
-        figure_specs[report] = _gpt_figures(own) if report.startswith("gpt-") else _scaling_figures(own)
-        if report.startswith("gpt2-"):
-            figure_specs[report] = _sharding_figures(own)
+        figure_specs[report] = _figures_of(own)
     return figure_specs
+
+
+def _figures_of(cases: tuple[Case, ...]) -> list[FigureSpec]:
+    """The figures of a report: of what its cases vary, and of who else ran them."""
+    if {case.name for case in cases} == {peer.case for peer in _peers_of(cases)}:
+        return _layout_figures(cases)
+    if any(case.optimizer_sharding for case in cases):
+        return _sharding_figures(cases)
+    return _scaling_figures(cases)
+
+
+def _peers_of(cases: tuple[Case, ...]) -> tuple[Peer, ...]:
+    """Other frameworks' figures that are compared with a report's."""
+    found = peers(cases[0].model, precision=cases[0].precision)
+    return tuple(peer for peer in found if cases[0].report in peer.reports)
 
 
 def _scaling_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
@@ -53,16 +66,16 @@ def _scaling_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
     lines: dict[int, list[tuple[float, float]]] = {}
     for case in cases:
         lines.setdefault(case.micro_batch, []).append((case.layout.world_size, float(case.published.throughput)))
-    figure_specs = [throughput_figure(_by_batch(lines)), efficiency_figure(_by_batch(lines))]
+    figure_specs = [figure(_by_batch(cases[0].framework, lines)) for figure in (throughput_figure, efficiency_figure)]
     if any(case.published.repeats for case in cases):
         figure_specs.append(_published_repeats_figure([case for case in cases if case.published.repeats]))
     figure_specs += [_peers_figure(cases, batches) for batches in _compared_batches(cases)]
     return figure_specs
 
 
-def _by_batch(lines: dict) -> Callable:
+def _by_batch(framework: str, lines: dict) -> Callable:
     return lambda _: [
-        Series(_("batch size {n}").format(n=batch) if len(lines) > 1 else "OneFlow", tuple(points))
+        Series(_("batch size {n}").format(n=batch) if len(lines) > 1 else framework, tuple(points))
         for batch, points in lines.items()
     ]
 
@@ -86,14 +99,14 @@ def _published_repeats_figure(cases: list[Case]) -> FigureSpec:
 
 def _compared_batches(cases: tuple[Case, ...]) -> list[tuple[int, ...]]:
     """Batch sizes of the figures of other frameworks: the smallest that was compared, then all larger ones."""
-    compared = sorted({peer.micro_batch for peer in peers(cases[0].model, precision=cases[0].precision)})
+    compared = sorted({peer.micro_batch for peer in _peers_of(cases)})
     groups = [tuple(compared[:1]), tuple(reversed(compared[1:]))]
     return [group for group in groups if any(case.micro_batch in group[:1] for case in cases)]
 
 
 def _peers_figure(cases: tuple[Case, ...], batches: tuple[int, ...]) -> FigureSpec:
     """Other frameworks at each number of GPUs, at the first batch size or the largest of each."""
-    others = [peer for peer in peers(cases[0].model, precision=cases[0].precision) if peer.micro_batch in batches]
+    others = [peer for peer in _peers_of(cases) if peer.micro_batch in batches]
     own = [case for case in cases if case.micro_batch == batches[0]]
     columns = [
         gpus
@@ -103,7 +116,7 @@ def _peers_figure(cases: tuple[Case, ...], batches: tuple[int, ...]) -> FigureSp
     largest = len(batches) > 1
 
     def chart(_: Translate) -> BarChart:
-        here = _("OneFlow, this report")
+        here = _("{framework}, this report").format(framework=cases[0].framework)
         rows = [
             here + (f" ({batches[0]})" if largest else ""),
             *dict.fromkeys(_peer_name(_, peer, largest) for peer in others),
@@ -218,19 +231,19 @@ def _sharding_memory(cases: tuple[Case, ...], batch: int, gpus: int) -> tuple[fl
     return (own.get(0), own.get(1), other.get(0), other.get(1))
 
 
-def _gpt_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
+def _layout_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
     """GPT in data, tensor and pipeline layouts compared with Megatron-LM, case by case."""
     megatron = {peer.case: peer for peer in peers(cases[0].model, framework="Megatron-LM")}
     rows, frameworks = tuple(case.name for case in cases), ("OneFlow", "Megatron-LM")
 
     def scaling(_: Translate) -> list[Series]:
-        chosen = [case for case in cases if case.name.startswith("DP_") and case.layout.pipeline == 1]
+        chosen = [case for case in cases if case.published.printed["group"] == "DP"]
         own = tuple((case.layout.world_size, float(case.published.throughput)) for case in chosen)
         other = tuple((case.layout.world_size, float(megatron[case.name].throughput)) for case in chosen)
         return [Series("OneFlow", own), Series("Megatron-LM", other)]
 
     def layouts(_: Translate) -> BarChart:
-        chosen = [case for case in cases if case.name.startswith("2D_") and case.layout.world_size == 8]
+        chosen = [case for case in cases if case.published.printed["group"] == "2D" and case.layout.world_size == 8]
         names = tuple(_("data {data} × tensor {tensor}").format(**vars(case.layout)) for case in chosen)
         values = tuple((float(case.published.throughput), float(megatron[case.name].throughput)) for case in chosen)
         return BarChart(

@@ -28,7 +28,7 @@ INDEX = {"en": "README.md", "zh": "README.zh.md"}
 def build(result: Audit, report: Report, language: str, figures: list[Figure]) -> Document:
     """One published report in one language, with the figures drawn for it."""
     _ = catalogue(language).gettext
-    sheet = Sheet(_, result, report)
+    sheet = Sheet(_, result, report, language)
     sections = (
         _glance(sheet),
         published_context.environment(sheet),
@@ -119,8 +119,8 @@ def index(result: Audit, language: str, folder: Path) -> Document:
         Attachment(report.id, folder / f"{report.id}.{language}.md", report.title[language]) for report in reports
     )
     lead = _(
-        "The five training benchmark reports that OneFlow published from August 2020 to May 2021, regenerated in "
-        "Chinese and English from this repository's data and audited against their own figures. `make published` "
+        "Published training benchmark reports, regenerated in Chinese and English from data and audited against their own "
+        "figures. `make published` "
         "rewrites this folder byte for byte, `make audit` prints the findings and writes `audit.json`, and `make "
         "audit LOGS=DIR` recomputes the figures from original logs."
     )
@@ -131,12 +131,14 @@ def index(result: Audit, language: str, folder: Path) -> Document:
         audit_report.noise(_, result),
         audit_report.checks(_, result),
     )
-    title = _("OneFlow's published benchmarks, audited")
+    title = _("{frameworks}: published benchmarks, audited").format(
+        frameworks=_(", ").join(dict.fromkeys(report.framework for report in reports))
+    )
     return Document(language, title, lead, tuple(each for each in sections if each))
 
 
 def render(folder: Path = FOLDER) -> list[Path]:
-    """Write the audit, the figures, the ten reports, the history, the pages and the overviews; returns their paths."""
+    """Write the audit, the figures, the reports, the history, the pages and the overviews; returns their paths."""
     result = audit()
     figures = folder / "figures"
     figures.mkdir(parents=True, exist_ok=True)

@@ -46,7 +46,9 @@ def _peer_columns(sheet: Sheet, found: list[Peer], identity: str, caption: str) 
     columns = [
         Column(_("GPUs"), numeric=True),
         Column(
-            _("This report (OneFlow {version}, batch size {batch})").format(version=_version(sheet), batch=batch),
+            _("This report ({framework} {version}, batch size {batch})").format(
+                framework=sheet.report.framework, version=_version(sheet), batch=batch
+            ),
             numeric=True,
         ),
     ]
@@ -85,7 +87,12 @@ def _peer_rows(sheet: Sheet, found: list[Peer], identity: str, caption: str) -> 
     first = _("{framework} {version}").format(framework=found[0].framework, version=found[0].version)
     columns = [
         Column(_("Case")),
-        *(Column(_("{what}, OneFlow").format(what=_(TITLES[name])), numeric=True) for name in names),
+        *(
+            Column(
+                _("{what}, {framework}").format(what=_(TITLES[name]), framework=sheet.report.framework), numeric=True
+            )
+            for name in names
+        ),
     ]
     columns += [
         Column(_("{what}, {framework}").format(what=_(TITLES[name]), framework=first), numeric=True) for name in names

@@ -10,9 +10,11 @@ from repro.report.programs import choice_table, deviation_table
 from repro.report.published.tables import Sheet
 
 
-def choices(sheet: Sheet) -> Section:
+def choices(sheet: Sheet) -> Section | None:
     """What `PROGRAM=published` and `PROGRAM=tuned` choose for the cases of this report."""
     _, report = sheet._, sheet.report
+    if not report.ported:
+        return None
     program = published_program(report.model, report.id)
     text = Text(
         _(
@@ -24,9 +26,11 @@ def choices(sheet: Sheet) -> Section:
     return Section("program", _("Training program"), (text, choice_table(_, "program", program)))
 
 
-def kept_otherwise(sheet: Sheet, language: str) -> Section:
+def kept_otherwise(sheet: Sheet, language: str) -> Section | None:
     """Deviations of the port of this report's program to another OneFlow release."""
     _, report = sheet._, sheet.report
+    if not report.ported:
+        return None
     found = [each for each in deviations() if each.of(report.id)]
     text = Text(
         _(
@@ -42,4 +46,4 @@ def kept_otherwise(sheet: Sheet, language: str) -> Section:
 
 def past_kernels(sheet: Sheet) -> Section | None:
     """What was timed for the deviations in kernels."""
-    return measurement_section(sheet._, sheet.cases)
+    return measurement_section(sheet._, sheet.cases) if sheet.report.ported else None

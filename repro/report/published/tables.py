@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from repro.published.audit.engine import Audit
@@ -10,7 +10,7 @@ from repro.published.cases import Case, Report
 from repro.published.claim_ids import claim_at
 from repro.published.figures import published_noise, speedup
 from repro.report.document import Cell, Column, Section, Table, Text
-from repro.report.tables import figure, percent, words
+from repro.report.tables import figure, percent
 from repro.utils.i18n import N_, Translate
 
 TITLES = {
@@ -26,14 +26,21 @@ TITLES = {
     "memory_change": N_("Memory change (MiB)"),
     "memory_change_percent": N_("Memory change (%)"),
     "throughput_change_percent": N_("Throughput change (%)"),
+    "efficiency": N_("Scaling efficiency"),
+    "weak_scaling": N_("Weak scaling"),
+    "group": N_("Group"),
+    "case": N_("Case"),
+    "date": N_("Date"),
+    "test": N_("Test"),
+    "sharding": N_("Optimizer state sharding"),
 }
 
 
 class Sheet:
     """Makes cells of one report: the text as printed, with the audit's notes on that place."""
 
-    def __init__(self, translate: Translate, result: Audit, report: Report) -> None:
-        self._, self.result, self.report = translate, result, report
+    def __init__(self, translate: Translate, result: Audit, report: Report, language: str = "en") -> None:
+        self._, self.result, self.report, self.language = translate, result, report, language
         self.cases = result.material.cases_of(report)
 
     def cell(self, table: str, row: str, column: str, text: object, sort: float | None = None) -> Cell:
@@ -50,15 +57,20 @@ class Sheet:
         return replace(cell, claim=claim_at(case.name, column))
 
     def printed(self, case: Case, column: str) -> Cell:
-        """What else the report prints of a case; a gain carries its sign."""
+        """What else the report prints of a case."""
         value = case.published.printed.get(column)
         return self.cell(
             "results",
             case.name,
             column,
-            None if value is None else _signed(value),
+            value if value is None or column not in SIGNED else _signed(value),
             float("-inf") if value is None else float(value),
         )
+
+    def title(self, column: str) -> str:
+        """The title of a column: the report's own for what it alone prints."""
+        own = self.report.table.titles.get(column)
+        return own[self.language] if own else self._(TITLES.get(column, column))
 
     def columns(self, *names: str) -> tuple[Column, ...]:
         """Columns of numbers by their keys."""
@@ -77,110 +89,90 @@ def _signed(value: float) -> str:
     return text if text.startswith("-") else f"+{text}"
 
 
+NOTES = {
+    "efficiency": N_(
+        "Throughput and speed-up are as printed. Scaling efficiency is derived here: throughput divided by the "
+        "throughput of 1 GPU at the same batch size and by the number of GPUs."
+    ),
+    "memory_change": N_(
+        "Changes are relative to the row above, which is the same test without optimizer state sharding. All "
+        "figures are as printed; plus and minus signs replace the arrows of the original."
+    ),
+    "group": N_(
+        "All figures are as printed. Groups are those of the original: data parallelism (DP), tensor parallelism "
+        "(MP), both (2D), and each of them with pipeline parallelism (PP)."
+    ),
+}
+"""What is said of a table with this column."""
+SIGNED = ("memory_change", "memory_change_percent", "throughput_change_percent")
+"""What is printed as a change: a gain carries its sign."""
+
+
 def results(sheet: Sheet) -> Section:
-    """The report's own tables of results."""
-    _, blocks = sheet._, []
-    if any(case.published.speedup is not None for case in sheet.cases):
-        blocks = [_scaling_table(sheet, batch, cases) for batch, cases in sheet.groups().items()]
-        text = _(
-            "Throughput and speed-up are as printed. Scaling efficiency is derived here: throughput divided by the "
-            "throughput of 1 GPU at the same batch size and by the number of GPUs."
-        )
-    elif any(case.optimizer_sharding for case in sheet.cases):
-        blocks = [_sharding_table(sheet)]
-        text = _(
-            "Changes are relative to the row above, which is the same test without optimizer state sharding. All "
-            "figures are as printed; plus and minus signs replace the arrows of the original."
-        )
-    else:
-        blocks = [_latency_table(sheet)]
-        text = _(
-            "All figures are as printed. Groups are those of the original: data parallelism (DP), tensor parallelism "
-            "(MP), both (2D), and each of them with pipeline parallelism (PP)."
-        )
+    """The report's own table of results, or one for each batch size, with the columns that its data names."""
+    _, shown = sheet._, sheet.report.table
+    columns = shown.columns or _printed_columns(sheet)
+    groups = list(sheet.groups().items()) if shown.by else [(None, list(sheet.cases))]
+    blocks = [_results_table(sheet, columns, batch, cases) for batch, cases in groups]
+    text = next((_(note) for column, note in NOTES.items() if column in columns), _("All figures are as printed."))
     return Section("results", _("Results"), (Text(text), *blocks, *_further_tables(sheet)))
 
 
-def _scaling_table(sheet: Sheet, batch: int, cases: list[Case]) -> Table:
-    _ = sheet._
-    names = ["nodes", "gpus_per_node", "gpus", "throughput", "speedup"]
-    if any(case.published.memory_mib is not None for case in cases):
-        names.insert(3, "memory_mib")
-    rows = []
-    for case in cases:
+def _printed_columns(sheet: Sheet) -> tuple[str, ...]:
+    """The columns of a report that names none: its cases, and every figure that it prints of one."""
+    figures = ("latency_ms", "memory_mib", "gpu_utilisation", "throughput", "speedup")
+    printed = [name for name in figures if any(getattr(case.published, name) is not None for case in sheet.cases)]
+    return ("case", "gpus", "micro_batch", *printed)
+
+
+def _results_table(sheet: Sheet, columns: tuple[str, ...], batch: int | None, cases: list[Case]) -> Table:
+    rows = [tuple(_result(sheet, case, column) for column in columns) for case in cases]
+    titles = tuple(Column(sheet.title(column), numeric=column not in TEXTS) for column in columns)
+    if batch is None:
+        return Table("results-all", titles, tuple(rows))
+    rows += _missing_rows(sheet, batch, columns)
+    return Table(f"results-bs{batch}", titles, tuple(rows), sheet._("Batch size per GPU: {batch}").format(batch=batch))
+
+
+TEXTS: dict[str, Callable[[Sheet, Case], Cell]] = {
+    "case": lambda sheet, case: sheet.cell("results", case.name, "case", case.name),
+    "group": lambda sheet, case: Cell(case.published.printed["group"]),
+    "date": lambda sheet, case: Cell(_iso(case.published.printed["date"])),
+    "test": lambda sheet, case: Cell(case.published.printed["test"]),
+    "sharding": lambda sheet, case: sheet.cell(
+        "results", case.name, "description", sheet._("on") if case.optimizer_sharding else sheet._("off")
+    ),
+}
+"""The cells of columns of words."""
+
+
+def _result(sheet: Sheet, case: Case, column: str) -> Cell:
+    """The cell of a case in a column of the results."""
+    if column in TEXTS:
+        return TEXTS[column](sheet, case)
+    if column == "gpus":
+        return sheet.cell("cases", case.name, "gpus", case.layout.world_size)
+    if column in ("nodes", "gpus_per_node", "micro_batch"):
+        return figure(getattr(case, column), 0)
+    if column == "efficiency":
         ideal = speedup(case, sheet.cases)
-        counts = (case.nodes, case.gpus_per_node, case.layout.world_size)
-        cells = [figure(count, 0) for count in counts[:2]]
-        cells.append(sheet.cell("cases", case.name, "gpus", counts[2]))
-        cells += [sheet.published(case, name) for name in names[3:]]
-        rows.append((*cells, percent(ideal and ideal / counts[2], 1)))
-    rows += _missing_rows(sheet, batch, names)
-    columns = (*sheet.columns(*names), Column(_("Scaling efficiency"), numeric=True))
-    caption = _("Batch size per GPU: {batch}").format(batch=batch)
-    return Table(f"results-bs{batch}", columns, tuple(rows), caption)
+        return percent(ideal and ideal / case.layout.world_size, 1)
+    return sheet.published(case, column) if hasattr(case.published, column) else sheet.printed(case, column)
 
 
-def _missing_rows(sheet: Sheet, batch: int, names: list[str]) -> Iterable[tuple[Cell, ...]]:
+def _missing_rows(sheet: Sheet, batch: int, columns: tuple[str, ...]) -> Iterable[tuple[Cell, ...]]:
     """A row of dashes for each one that the text announces and the table lacks."""
     per_node = max(case.gpus_per_node for case in sheet.cases)
     for gpus in sheet.report.claims.get("devices", ()):
         cell = sheet.cell("results", f"bs{batch}, {gpus} GPU", "throughput", None)
         if cell.note:
-            counts = [max(1, gpus // per_node), min(gpus, per_node), gpus]
-            rest = [cell if name == "throughput" else Cell("–") for name in names[3:]]
-            yield (*(figure(count, 0) for count in counts), *rest, Cell("–"))
-
-
-def _sharding_table(sheet: Sheet) -> Table:
-    _ = sheet._
-    columns = (
-        *(Column(_(title)) for title in (N_("Date"), N_("Test"), N_("Optimizer state sharding"))),
-        *sheet.columns(
-            "gpus",
-            "micro_batch",
-            "memory_mib",
-            "memory_change",
-            "memory_change_percent",
-            "gpu_utilisation",
-            "throughput",
-            "throughput_change_percent",
-        ),
-    )
-    rows = tuple(
-        (
-            *words(_iso(case.published.printed["date"]), case.published.printed["test"]),
-            sheet.cell("results", case.name, "description", _("on") if case.optimizer_sharding else _("off")),
-            figure(case.layout.world_size, 0),
-            figure(case.micro_batch, 0),
-            sheet.published(case, "memory_mib"),
-            sheet.printed(case, "memory_change"),
-            sheet.printed(case, "memory_change_percent"),
-            sheet.published(case, "gpu_utilisation"),
-            sheet.published(case, "throughput"),
-            sheet.printed(case, "throughput_change_percent"),
-        )
-        for case in sheet.cases
-    )
-    return Table("results-sharding", columns, rows)
+            counts = {"nodes": max(1, gpus // per_node), "gpus_per_node": min(gpus, per_node), "gpus": gpus}
+            known = {"throughput": cell, **{name: figure(count, 0) for name, count in counts.items()}}
+            yield tuple(known.get(column, Cell("–")) for column in columns)
 
 
 def _iso(date: str) -> str:
     return f"{date[:4]}-{date[4:6]}-{date[6:]}"
-
-
-def _latency_table(sheet: Sheet) -> Table:
-    _ = sheet._
-    columns = (Column(_("Group")), Column(_("Case")), *sheet.columns("gpus", "latency_ms", "memory_mib", "throughput"))
-    rows = tuple(
-        (
-            Cell(case.published.printed["group"]),
-            sheet.cell("results", case.name, "case", case.name),
-            figure(case.layout.world_size, 0),
-            *(sheet.published(case, name) for name in ("latency_ms", "memory_mib", "throughput")),
-        )
-        for case in sheet.cases
-    )
-    return Table("results-latency", columns, rows)
 
 
 def _further_tables(sheet: Sheet) -> Iterable[Table | Text]:

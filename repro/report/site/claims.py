@@ -82,7 +82,8 @@ class Claim:
     within: float | None
     measured: tuple[Measured, ...]
     coverage: str
-    minutes: float
+    minutes: float | None
+    gpu: str
     allowed: float
 
     @property
@@ -96,8 +97,8 @@ class Claim:
 
     @property
     def command(self) -> str:
-        """How to check it."""
-        return command([self.case])
+        """How to check it; empty for a case whose program cannot be run here."""
+        return command([self.case]) if self.case.ported else ""
 
     @property
     def needs(self) -> str:
@@ -133,7 +134,8 @@ def claims(audit: Audit, hosts: Sequence[Host]) -> list[Claim]:
                     within,
                     tuple(_measured(hosts, case, metric)),
                     coverage(units, case),
-                    60 * planned[case.name].first_look_hours,
+                    60 * planned[case.name].first_look_hours if case.ported else None,
+                    material.cluster(report)["hardware"]["gpu"],
                     tolerance(case, material.catalogue).value,
                 )
             )
@@ -261,8 +263,8 @@ def _row(claim: Claim) -> dict:
         "run": found and found.kept.run.id,
         "evidence": found and f"reports/reproduced/{found.host}/runs/{found.kept.run.path.name}",
         "row": found and found.row,
-        "check": claim.command,
-        "needs": f"{claim.needs} V100-SXM2-16GB",
-        "minutes": f"{claim.minutes:.0f}",
-        "reproduced_within": f"{claim.allowed:.4f}",
+        "check": claim.command or None,
+        "needs": f"{claim.needs} {claim.gpu.removeprefix('Tesla ')}",
+        "minutes": None if claim.minutes is None else f"{claim.minutes:.0f}",
+        "reproduced_within": f"{claim.allowed:.4f}" if case.ported else None,
     }

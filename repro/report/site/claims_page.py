@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
+from repro.planning.derived import NO_PORT
 from repro.planning.plan import verdict_looks
 from repro.published.claim_ids import MEMORY, METRICS, SPEEDUP, THROUGHPUT, anchor
 from repro.report.document import Block, Cell, Code, Column, Document, Items, Section, Table, Text
@@ -12,6 +13,7 @@ from repro.report.published.audit import SEVERITIES
 from repro.report.run.programs import PROGRAMS
 from repro.report.run.verdicts import OUTCOMES
 from repro.report.site.claims import AS_PUBLISHED, DERIVED, NOT_RUN, OTHERWISE, UNITS, Claim, Measured, best
+from repro.report.tables import Field, count, number, table
 from repro.utils.i18n import N_, Translate, catalogue
 
 NAMES = {THROUGHPUT: N_("throughput"), SPEEDUP: N_("speed-up"), MEMORY: N_("memory")}
@@ -49,22 +51,24 @@ def build(language: str, claims: Sequence[Claim], comparisons: Sequence[dict] = 
 
 
 def _table(_: Translate, claims: Iterable[Claim]) -> Table:
-    rows = tuple(_row(_, claim) for claim in claims)
-    columns = (
-        Column(_("Case")),
-        Column(_("Figure"), filtered=True),
-        Column(_("Model"), filtered=True, minor=True),
-        Column(_("GPUs"), numeric=True, minor=True),
-        Column(_("Published"), numeric=True),
-        Column(_("Audit"), filtered=True, minor=True),
-        Column(_("Modelled (V100)"), numeric=True, minor=True),
-        Column(_("Measured"), numeric=True),
-        Column(_("Program"), filtered=True, minor=True),
-        Column(_("Hardware"), filtered=True, minor=True),
-        Column(_("Verdict"), filtered=True),
+    def best_of(show: Callable[[Measured], str]) -> Callable[[Claim], str]:
+        return lambda claim: "–" if (found := best(claim)) is None else show(found)
+
+    fields = (
+        Field(_("Case"), lambda claim: Cell(f"[{claim.case.name}](#{claim.case.name})", anchor=claim.anchor)),
+        Field(_("Figure"), lambda claim: _(NAMES[claim.metric]), filtered=True),
+        Field(_("Model"), lambda claim: claim.case.model, filtered=True, minor=True),
+        Field(_("GPUs"), lambda claim: claim.case.layout.world_size, count, minor=True),
+        Field(_("Published"), _published, numeric=True),
+        Field(_("Audit"), lambda claim: _audit(_, claim), filtered=True, minor=True),
+        Field(_("Modelled (V100)"), _expected, numeric=True, minor=True),
+        Field(_("Measured"), _measured, numeric=True),
+        Field(_("Program"), best_of(lambda found: _(PROGRAMS[found.program])), filtered=True, minor=True),
+        Field(_("Hardware"), best_of(lambda found: found.gpu), filtered=True, minor=True),
+        Field(_("Verdict"), lambda claim: _verdict(_, best(claim)), filtered=True),
     )
     caption = _("Throughput in samples/s (images/s for ResNet50), memory in MiB per GPU, speed-up over one GPU.")
-    return Table("claims", columns, rows, caption)
+    return table("claims", claims, fields, caption)
 
 
 def _compared(_: Translate, comparisons: Iterable[dict]) -> Section:
@@ -100,32 +104,27 @@ def _compared(_: Translate, comparisons: Iterable[dict]) -> Section:
     return Section("comparisons", _("Compared with other frameworks"), (text, Table("comparisons", columns, rows)))
 
 
-def _row(_: Translate, claim: Claim) -> tuple[Cell, ...]:
+def _published(claim: Claim) -> Cell:
+    link = f"report-{claim.report.id}.html#{claim.anchor}"
+    return Cell(str(claim.published), float(claim.published), link=link)
+
+
+def _audit(_: Translate, claim: Claim) -> Cell:
+    """The worst finding on a figure."""
+    order = list(SEVERITIES)
+    worst = min((order.index(each.severity) for each in claim.findings), default=None)
+    if worst is None:
+        return Cell(_("consistent"), tone="good")
+    return Cell(_(SEVERITIES[order[worst]]), tone="bad" if order[worst] == "error" else "muted")
+
+
+def _expected(claim: Claim) -> Cell:
+    return number(claim.expected, lambda value: f"{_like(value, claim)} (×/÷ {claim.within:.2f})")
+
+
+def _measured(claim: Claim) -> Cell:
     found = best(claim)
-    gpus = claim.case.layout.world_size
-    worst = min((list(SEVERITIES).index(each.severity) for each in claim.findings), default=None)
-    audit = Cell(_("consistent"), tone="good")
-    if worst is not None:
-        severity = list(SEVERITIES)[worst]
-        audit = Cell(_(SEVERITIES[severity]), tone="bad" if severity == "error" else "muted")
-    expected = (
-        Cell("–", float("-inf"))
-        if claim.expected is None
-        else Cell(f"{_like(claim.expected, claim)} (×/÷ {claim.within:.2f})", claim.expected)
-    )
-    return (
-        Cell(f"[{claim.case.name}](#{claim.case.name})", anchor=claim.anchor),
-        Cell(_(NAMES[claim.metric])),
-        Cell(claim.case.model),
-        Cell(str(gpus), gpus),
-        Cell(str(claim.published), float(claim.published), link=f"report-{claim.report.id}.html#{claim.anchor}"),
-        audit,
-        expected,
-        Cell("–", float("-inf")) if found is None else Cell(_like(found.value, claim), found.value),
-        Cell("–" if found is None else _(PROGRAMS[found.program])),
-        Cell("–" if found is None else found.gpu),
-        _verdict(_, found),
-    )
+    return number(found.value if found else None, lambda value: _like(value, claim))
 
 
 def _like(value: float, claim: Claim) -> str:
@@ -148,7 +147,7 @@ def _case(_: Translate, claims: list[Claim]) -> Section:
     items = [
         _("Source: {link}").format(link=f"[{original}]({first.report.url})" if first.report.url else original),
         _("In this project: [the report with its audit]({page}), `{file}`").format(
-            page=f"report-{case.report}.html", file=f"repro/data/cases/{first.report.file}"
+            page=f"report-{case.report}.html", file=first.report.path
         ),
         *(
             _("Audit, {figure}: {text} ([{id}](audit.html#{anchor}))").format(
@@ -158,21 +157,30 @@ def _case(_: Translate, claims: list[Claim]) -> Section:
             for each in claim.findings
         ),
         *_evidence(_, claims),
-        _("Coverage: {state}").format(state=_(COVERAGE[first.coverage])),
-        _("Needs: {n} × V100-SXM2-16GB ({nodes} nodes), InfiniBand 100 Gb/s beyond one node").format(
-            n=case.layout.world_size, nodes=case.nodes
-        )
+        *(_again(_, first) if case.ported else [_(NO_PORT).format(framework=case.framework)]),
+    ]
+    blocks: list[Block] = [Items(tuple(items)), *([Code(first.command)] if first.command else [])]
+    return Section(case.name, case.name, tuple(blocks), level=3, folded=True)
+
+
+def _again(_: Translate, claim: Claim) -> list[str]:
+    """How far a case was run, and what it takes to run it."""
+    case = claim.case
+    needs = (
+        _("Needs: {n} × V100-SXM2-16GB ({nodes} nodes), InfiniBand 100 Gb/s beyond one node")
         if case.nodes > 1
-        else _("Needs: {n} × V100-SXM2-16GB on one node").format(n=case.layout.world_size),
+        else _("Needs: {n} × V100-SXM2-16GB on one node")
+    )
+    return [
+        _("Coverage: {state}").format(state=_(COVERAGE[claim.coverage])),
+        needs.format(n=case.layout.world_size, nodes=case.nodes),
         _("Takes about {minutes} minutes for the {repeats} repeats after which a verdict can be reached").format(
-            minutes=f"{first.minutes:.0f}", repeats=verdict_looks()[0].repeats
+            minutes=f"{claim.minutes:.0f}", repeats=verdict_looks()[0].repeats
         ),
         _("Expected: “reproduced”, that is a throughput within {share} of {value} {unit}").format(
-            share=f"± {first.allowed:.1%}", value=first.published, unit=UNITS[THROUGHPUT]
+            share=f"± {claim.allowed:.1%}", value=claim.published, unit=UNITS[THROUGHPUT]
         ),
     ]
-    blocks: tuple[Block, ...] = (Items(tuple(items)), Code(first.command))
-    return Section(case.name, case.name, blocks, level=3, folded=True)
 
 
 def _evidence(_: Translate, claims: Iterable[Claim]) -> list[str]:

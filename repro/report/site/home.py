@@ -172,7 +172,7 @@ def reports(_: Translate, language: str, audit: Audit, claims: Sequence[Claim]) 
         Column(_("Run again"), numeric=True),
     )
     caption = _(
-        "The five published reports. “Run again” counts cases run in their published configuration, on any GPU and with "
+        "The published reports. “Run again” counts cases run in their published configuration, on any GPU and with "
         "either program. Findings on other frameworks' figures are in no row: {others}."
     ).format(others=len(audit.findings) - sum(len(audit.of(report.id)) for report in audit.material.reports))
     text = Text(

@@ -25,7 +25,7 @@ def published(language: str, audit: Audit) -> Document:
         Field(_("Findings"), lambda report: len(audit.of(report.id)), count),
         Field(_("Source"), lambda report: f"[{_('original')}]({report.url})" if report.url else "–"),
     )
-    lead = _("The five reports, regenerated in Chinese and English from data, with the audit next to the figures.")
+    lead = _("The published reports, regenerated in Chinese and English from data, with the audit next to the figures.")
     sections = [Section("reports", _("Reports"), (table("reports", audit.material.reports, fields),))]
     if audit.material.history:
         text = Text(
@@ -48,7 +48,7 @@ def audited(language: str, audit: Audit) -> Document:
         each for severity in audit_report.SEVERITIES for each in audit.findings if each.severity == severity
     )
     lead = _(
-        "Every figure and statement of the five reports, checked against the report's own figures and against other "
+        "Every figure and statement of the published reports, checked against the report's own figures and against other "
         "sources. Errors first."
     )
     sections = (

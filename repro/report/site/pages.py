@@ -162,4 +162,6 @@ def home_figures(content: Content, language: str, folder: Path) -> list[Figure]:
 
 
 def _coverage(content: Content) -> FigureSpec:
-    return coverage_figure(levels(every_unit(content.hosts), [case.name for case in content.audit.material.cases]))
+    return coverage_figure(
+        levels(every_unit(content.hosts), [case.name for case in content.audit.material.catalogue.ported])
+    )

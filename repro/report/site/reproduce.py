@@ -18,7 +18,8 @@ def build(language: str, claims: Sequence[Claim]) -> Document:
     """The page in one language."""
     _ = catalogue(language).gettext
     lead = _("What to run on the hardware you have, how long it takes, and what it should print.")
-    sections = (_start(_), _hardware(_, claims), _claims(_, claims), _judge(_), _hand_over(_))
+    own = [claim for claim in claims if claim.case.ported]
+    sections = (_start(_), _hardware(_, own), _claims(_, own), _judge(_), _hand_over(_))
     return Document(language, _("How to reproduce"), lead, sections)
 
 
@@ -39,7 +40,7 @@ def _start(_: Translate) -> Section:
 def _hardware(_: Translate, claims: Sequence[Claim]) -> Section:
     """A row per kind of hardware, with the hours that the performance model expects."""
     every = [claim for claim in claims if claim.metric == THROUGHPUT]
-    one_node = sum(claim.minutes for claim in every if claim.case.nodes == 1) / 60
+    one_node = sum(claim.minutes or 0 for claim in every if claim.case.nodes == 1) / 60
     cluster, repeats = describe(PUBLISHED_CLUSTER), verdict_looks()[0].repeats
     all_cases = duration(plan_rows([claim.case for claim in every], cluster), cluster.nodes, repeats)
     rows = (
@@ -111,7 +112,7 @@ def _claims(_: Translate, claims: Sequence[Claim]) -> Section:
                     ),
                     Cell(f"`{command([claim.case for claim in chosen])}`"),
                     Cell(_("{nodes} × {gpus} V100").format(nodes=nodes, gpus=gpus // nodes)),
-                    figure(sum(claim.minutes for claim in chosen), 0),
+                    figure(sum(claim.minutes or 0 for claim in chosen), 0),
                     Cell(
                         (
                             _("reproduced: {least} to {most} samples/s, each within ± {share}")

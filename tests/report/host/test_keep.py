@@ -10,13 +10,15 @@ import zipfile
 import pytest
 
 from repro.analysis.process_info import process_info
+from repro.analysis.verification import signed_as_listed
 from repro.report.host import keep as keeping
 from repro.report.host.keep import UUID, Replacements, keep, replacements
-from repro.runs.digests import REPRODUCED, entered, runs_of
+from repro.runs.digests import NAME, REPRODUCED, chain_faults, entered, runs_of, signer
 from repro.runs.files import KEPT, content, gpu_samples, names, open_files, read_json
 from repro.runs.manifest import DERIVED, MANIFEST, record, verify
 from repro.runs.metrics import events
 from repro.runs.record import RecordError, Run
+from repro.runs.signature import Key, fingerprint, signature
 from repro.utils.paths import ROOT, sha256
 from tests.support import kept as support
 from tests.support.kept import CHECKOUT, RUNS, bench_run, preflight_folder
@@ -65,7 +67,7 @@ def test_nothing_says_whose_machine_it_was(original, kept, tmp_path):
     assert start["libraries"] == [".venv-trainer/lib/libcudnn.so.7.6.5", "/usr/local/cuda/lib/libcublas.so.13.1"]
     assert start["host"] == "host1"
     description = kept.description()
-    assert description["command"] == "make bench MODEL=gpt FIT=2,4 RUNS=runs"
+    assert description["command"] == "make bench MODEL=gpt MAX_GPUS=2,4 RUNS=runs"
     assert description["environment"]["host"] == "host1"
     assert [gpu["uuid"] for gpu in description["environment"]["gpus"]] == ["GPU-0", "GPU-1", "GPU-2", "GPU-3"]
     assert {sample["uuid"] for sample in gpu_samples(kept.files / attempt)} == {"GPU-0"}
@@ -169,6 +171,23 @@ def test_what_fails_once_the_archive_is_written_leaves_none(original, tmp_path, 
     with pytest.raises(RecordError, match="its plan cannot be read"):
         keep(original.path, tmp_path / f"{original.id}.zip")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_archive_is_signed_as_it_is_kept_or_not_kept(tmp_path):
+    source = preflight_folder(tmp_path / "preflight-1")
+    made = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"]
+    subprocess.run(made, check=True, capture_output=True)
+    key = Key(tmp_path / "key", fingerprint(tmp_path / "key"))
+    archive, listed = tmp_path / "h200" / "runs" / "preflight-1.zip", tmp_path / NAME
+    with pytest.raises(RecordError, match=r"preflight-1\.zip cannot be signed by .*another key signed it"):
+        keep(source, archive, Key(key.file, "SHA256:other"), "SHA256:other")
+    assert list(archive.parent.iterdir()) == [] and not listed.exists()
+    keep(source, archive, key, key.fingerprint)
+    assert signature(archive).key == key.fingerprint == signer("h200", listed) and chain_faults(listed) == []
+    assert [good for good, _ in signed_as_listed(archive)] == [True]
+    archive.with_name("preflight-1.zip.sig").unlink()
+    ((good, text),) = signed_as_listed(archive)
+    assert not good and "the signature was removed" in text
 
 
 def test_what_cannot_be_kept_is_said(original, tmp_path):

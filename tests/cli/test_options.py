@@ -1,0 +1,41 @@
+"""Groups of options: tasks take them whole, and options that mean nothing where ranks run are refused by name."""
+
+import pytest
+
+from repro.cli.options import LOCAL, REMOTE, LibraryOptions, RunOptions, refuse_misplaced
+from repro.cli.settings import Invocation, OptionTask, task
+from repro.cli.tasks import every
+from repro.planning.plan import PlanError
+
+
+def test_a_task_gets_the_options_of_a_group_as_one_value(monkeypatch):
+    monkeypatch.setattr("repro.cli.settings.check_set_up", lambda task, variables: None)
+    seen = []
+
+    @task(run="a run of this test")
+    def example(invocation: Invocation, model: str = "all", *, options: RunOptions, libraries: LibraryOptions) -> None:
+        """An example."""
+        seen.append((invocation.texts, model, options, libraries))
+
+    assert isinstance(example, OptionTask) and example.options["run"].help == "a run of this test"
+    example(model="gpt", retries="2", side_by_side="0", cudnn="/lib")
+    ((texts, model, options, libraries),) = seen
+    assert texts == {"MODEL": "gpt", "RETRIES": "2", "SIDE_BY_SIDE": "0", "CUDNN": "/lib"}
+    assert (model, options) == ("gpt", RunOptions(retries=2, side_by_side=False))
+    assert libraries.libraries(cupti="/cupti").cupti == "/cupti" and libraries.cudnn == "/lib"
+
+
+@pytest.mark.parametrize("cluster", [None, "mine"])
+@pytest.mark.parametrize("name", [*LOCAL, *REMOTE])
+def test_options_are_refused_where_they_mean_nothing(name, cluster):
+    given, wrong = {name: "1"}, name in (LOCAL if cluster else REMOTE)
+    if wrong:
+        with pytest.raises(PlanError, match=rf"{name}: for runs on (one machine|the nodes)"):
+            refuse_misplaced(given, cluster)
+    else:
+        refuse_misplaced(given, cluster)
+
+
+def test_options_for_one_place_are_options_of_tasks():
+    names = {option.variable for each in every().values() for option in each.options.values()}
+    assert {*LOCAL, *REMOTE} <= names
