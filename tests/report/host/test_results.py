@@ -24,11 +24,12 @@ from repro.report.host.results import (
     targets_of,
 )
 from repro.report.host.rows import MET, MISSED, OPEN, Target, configuration
-from repro.runs.digests import CHAIN, entered, list_of, remove
+from repro.runs.digests import entered, list_of, remove
 from repro.runs.manifest import verify
 from repro.runs.record import RecordError
-from repro.utils.paths import sha256, sha256_of
+from repro.utils.paths import sha256
 from repro.utils.stats import Interval, TooFew
+from tests.support.bent import chain_again
 from tests.support.kept import bench_run, throughput
 
 
@@ -198,10 +199,8 @@ def test_nothing_kept_is_said(tmp_path):
 
 def listed_anew(archive):
     """Give an archive the line in the list of kept runs that would be its own."""
-    listed, above = list_of(archive), ""
-    for line in listed.read_text().replace(entered(archive, listed), sha256(archive)).splitlines(keepends=True):
-        above += f"# chain {sha256_of(above.encode())}\n" if CHAIN.match(line) else line
-    listed.write_text(above)
+    listed = list_of(archive)
+    chain_again(listed, listed.read_text().replace(entered(archive, listed), sha256(archive)))
 
 
 def test_an_altered_archive_is_refused(altered, tmp_path):
