@@ -98,7 +98,7 @@ def render(folder: Path = FOLDER) -> list[Path]:
 
 def tell(calibration: Calibration) -> ReportData:
     """Everything for the report, by the constants of a calibration."""
-cases, cluster = load_catalogue().ported, describe(PUBLISHED_CLUSTER)
+    cases, cluster = load_catalogue().ported, describe(PUBLISHED_CLUSTER)
     constants, measurements = calibration.constants, load_measurements()
     baseline = fit_baseline([target(case) for case in training_cases(cases)], cluster)
     return ReportData(
