@@ -73,9 +73,10 @@ def devices(material: Material) -> Findings:
         yield from _within(used, 100, "utilisation", case.report, place)
     hardware = next(iter(material.clusters.values()))["hardware"]
     for peer in material.peers:
-        place = {name: Place(PEERS, peer_name(peer), name) for name in ("memory_mib", "gpu_utilisation")}
-        yield from _within(peer.memory_mib, hardware["gpu_memory_mib"], "card", PEERS, place["memory_mib"], CARD)
-        yield from _within(peer.gpu_utilisation, 100, "utilisation", PEERS, place["gpu_utilisation"])
+        place = Place(PEERS, peer_name(peer), "memory_mib")
+        yield from _within(peer.memory_mib, hardware["gpu_memory_mib"], "card", PEERS, place, CARD)
+        place = Place(PEERS, peer_name(peer), "gpu_utilisation")
+        yield from _within(peer.gpu_utilisation, 100, "utilisation", PEERS, place)
 
 
 def _within(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from itertools import pairwise
 from statistics import mean
@@ -23,7 +23,14 @@ LOGS = ("example log", "rows of a log")
 ROW_SPREAD = 0.05
 """How far a row of a sample log may lie off the median of its rows, the first of which contains the start; in them 0.2 %."""
 NOISE_SIGMAS = 3
-STATISTICS = {"median": median, "mean": mean, "average": mean, "best": max, "maximum": max, "minimum": min}
+STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
+    "median": median,
+    "mean": mean,
+    "average": mean,
+    "best": max,
+    "maximum": max,
+    "minimum": min,
+}
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 DAYS = 3
 """How many days tests may take: the dates that one report names or prints lie as close together."""
