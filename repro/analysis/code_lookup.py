@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from repro.analysis import what_ran
 from repro.planning.plan import Plan
 from repro.planning.unit import Unit
 from repro.runs.history import History, contents, folder_states, tree
@@ -16,6 +18,18 @@ from repro.runs.record import Run
 from repro.utils.paths import PACKAGE, ROOT, sha256_of
 
 SHORT = 12
+CODE = "digest of the code"
+OF_TRAINER, OF_BASELINE = (f"{PACKAGE.name}/{folder}/train.py" for folder in (TRAINERS, BASELINES))
+WRITTEN = {
+    what_ran.FRAMEWORK: (OF_TRAINER, b'"versions":'),
+    what_ran.DATA: (OF_TRAINER, b'"data":'),
+    what_ran.TF32: (OF_TRAINER, b'"tf32":'),
+    what_ran.OPERATORS: (OF_TRAINER, b'"census"'),
+    what_ran.SETTINGS: (OF_BASELINE, b'"settings":'),
+    what_ran.AMP: (OF_BASELINE, b'"amp":'),
+    CODE: (f"{PACKAGE.name}/launch/runner.py", b'"code":'),
+}
+"""The file that records a fact, and what it has in it if it does; a test finds each in the present one."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +82,31 @@ def _of_attempt(attempt: dict, unit: Unit, commit: str, past: History, root: Pat
     if same := _commit_with(digest, program, root):
         return True, f"that of commit {same[:SHORT]}, which has the same; the run's own commit is lost"
     return False, f"{digest[:SHORT]} was recorded, which no commit of the history has"
+
+
+def withheld(run: Run, unproven: Iterable[str], past: History, root: Path = ROOT) -> list[str]:
+    """A line for each fact that attempts do not record although the programs of the run's commit record it."""
+    commit = run.description()["environment"].get("git_commit") or ""
+    if not past.holds(commit):
+        return []
+    facts = [*unproven, *([CODE] if any(not each.get("code") for each in _recorded(run)) else [])]
+    return [
+        f"{fact}: not recorded, although the programs of commit {commit[:SHORT]} record it: it was taken out"
+        for fact in facts
+        if _records(commit, *WRITTEN[fact], root)
+    ]
+
+
+def _recorded(run: Run) -> Iterator[dict]:
+    """Attempts that the process that ran them recorded: those of a killed one are recorded without their code."""
+    return (each for each in run.attempts() if each["status"] != "interrupted")
+
+
+@cache
+def _records(commit: str, file: str, text: bytes, root: Path) -> bool:
+    """Whether a file at a commit has the text by which it records a fact."""
+    blobs = frozenset(tree(commit, [file], root).values())
+    return any(text in content for content in contents(blobs, root).values())
 
 
 @cache

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
-from repro.analysis import code_lookup, copies, withdrawn
-from repro.analysis.evidence import examine
+from repro.analysis import code_lookup, copies
+from repro.analysis.evidence import Evidence, examine
 from repro.runs import digests, manifest, program_versions
 from repro.runs.files import DAMAGED, KEPT, PREFLIGHT, RecordError
 from repro.runs.history import History, history, lost_lines
@@ -40,8 +41,9 @@ def verify(run: Run, past: History | None = None, signers: Path = SIGNERS, root:
     """Examine a run in its folder or archive, or a kept preflight; `past` is this checkout's history unless given."""
     sentences: list[tuple[bool, str]] = []
     if not (run.files / PREFLIGHT).is_file():
-        past = past or history(root)
-        sentences += [*_files(run), *_figures(run), *_cut(run), _commit(run, past), *_code(run, past, root)]
+        past, evidence = past or history(root), examine(run)
+        sentences += [*_files(run), *_figures(evidence), *_cut(run), _commit(run, past)]
+        sentences += _code(run, evidence.unproven, past, root)
     sentences += [*_digest(run), *_signatures(run, signers)]
     return Verified.of(sentences)
 
@@ -95,21 +97,16 @@ def _names(reproduced: Path) -> Iterator[tuple[bool, str]]:
         yield True, "no kept run is another one under a second name"
 
 
-def verify_withdrawn(host: Path, root: Path = ROOT) -> Verified:
-    """Check that all that a host's withdrawn runs measured was measured again, and how many these are.
-
-    Their archives are looked up in the history of the checkout `root`. The kept ones must be without faults.
-    """
-    lines = digests.withdrawn(host)
-    count = f"runs of {host.name} that were withdrawn: {len(lines)}"
-    if not lines:
-        return Verified((count,), ())
-    unmeasured = withdrawn.faults(host)
-    if gap := history(root).gap:
-        looked_up = f"whether their lines name all that their archives have was NOT checked: {gap}"
-        return Verified((f"{count}; {looked_up}",), tuple(unmeasured))
-    found = [*unmeasured, *withdrawn.contradictions(host, root)]
-    return Verified((count if found else f"{count}; all that they measured was measured again",), tuple(found))
+def remarks(host: Path) -> list[str]:
+    """What the list of kept runs says of a host, by its folder, that a reader should know: removed runs, other signers."""
+    removed = [f"REMARK: {path} was removed: {reason}" for path, reason in digests.removed(host).items()]
+    keys = digests.signers(host)
+    changed = [
+        f"REMARK: from {run} on archives of {host.name} are signed by {key}, before by {before}: whether that is right only "
+        f"the owner of {before} knows"
+        for (before, _), (key, run) in pairwise(keys)
+    ]
+    return removed + changed
 
 
 def _versions(reproduced: Path, root: Path) -> Iterator[tuple[bool, str]]:
@@ -136,8 +133,7 @@ def _files(run: Run) -> Iterator[tuple[bool, str]]:
         yield True, f"{found.files} files are as recorded; SHA-256 of the record: {found.digest}"
 
 
-def _figures(run: Run) -> Iterator[tuple[bool, str]]:
-    evidence = examine(run)
+def _figures(evidence: Evidence) -> Iterator[tuple[bool, str]]:
     yield from ((False, line) for line in evidence.lines())
     if evidence.holds:
         yield (
@@ -178,12 +174,16 @@ def _commit(run: Run, past: History) -> tuple[bool, str]:
     return False, f"{name} is in no branch or tag here: nobody can look up the code of this run"
 
 
-def _code(run: Run, past: History, root: Path) -> Iterator[tuple[bool, str]]:
-    """Whether the code that attempts recorded is that of their commit, or of any in the history if that one is lost."""
+def _code(run: Run, unproven: Iterable[str], past: History, root: Path) -> Iterator[tuple[bool, str]]:
+    """Whether the code that attempts recorded is that of their commit, or of any in the history if that one is lost.
+
+    And whether it would have recorded the facts that are `unproven`.
+    """
     if past.gap:
         yield True, f"whether the recorded code is that of the commit was NOT checked: {past.gap}"
         return
     yield from code_lookup.sentences(run, past, root)
+    yield from ((False, line) for line in code_lookup.withheld(run, unproven, past, root))
 
 
 def _digest(run: Run) -> Iterator[tuple[bool, str]]:

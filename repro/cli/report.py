@@ -103,8 +103,8 @@ def _check_verify(values: Mapping[str, Any]) -> None:
 
 
 def _verify_kept(host: str) -> None:
+    from repro.analysis.verification import remarks, verify_list
     from repro.analysis.verification import verify as verified
-    from repro.analysis.verification import verify_list, verify_withdrawn
     from repro.runs import digests
     from repro.runs.files import ARCHIVE, RecordError, reading
     from repro.runs.record import Run
@@ -124,12 +124,8 @@ def _verify_kept(host: str) -> None:
         print(f"{archive.name}:", *found.holds, sep="\n  ")
         faults += [f"{archive.name}: {fault}" for fault in found.faults if fault not in faults]
     of_list = verify_list(folder.parent.parent / digests.NAME)
-    print(*of_list.holds, sep="\n")
+    print(*of_list.holds, *remarks(folder.parent), sep="\n")
     faults += of_list.faults
-    if not faults:
-        of_withdrawn = verify_withdrawn(folder.parent)
-        print(*of_withdrawn.holds, sep="\n")
-        faults += of_withdrawn.faults
     if faults:
         raise Exit("\n".join(faults), FAILED)
 

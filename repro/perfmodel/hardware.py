@@ -78,10 +78,6 @@ class Cluster:
     def gpus(self) -> int:
         return self.nodes * self.node.gpus
 
-    def with_nodes(self, nodes: int) -> Cluster:
-        """The same cluster with another number of nodes."""
-        return replace(self, nodes=nodes)
-
 
 def describe(name: str) -> Cluster:
     """A published cluster or an inventory by name, or `NODExN`: N nodes of a kind in nodes.toml.

@@ -6,12 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from repro.analysis import code_lookup
-from repro.analysis.code_lookup import sentences
+from repro.analysis import code_lookup, what_ran
+from repro.analysis.code_lookup import CODE, WRITTEN, sentences, withheld
 from repro.launch.program_code import program_code
 from repro.planning.plan import make_plan
 from repro.published.cases import load_catalogue
 from repro.runs.history import History, history
+from tests.support.paths import ROOT
 
 CASE = load_catalogue().case("DP_1x1x1_2_1536x16")
 PLAN = make_plan([CASE], 1, "published", 1, baselines=("pytorch",), programs=("published", "tuned"))
@@ -141,3 +142,50 @@ def test_a_commit_without_the_program_is_named_unless_the_model_is_from_outside(
     git(root, "commit", "-qm", "Remove all", "--allow-empty")
     monkeypatch.undo()
     assert said(root, [(BASELINE, right)])[0][0] is False
+
+
+# Facts that are missing
+
+
+def lacking(root, unproven, attempts=(), commit=None):
+    described = {"environment": {"git_commit": commit or git(root, "rev-parse", "HEAD")}}
+    run = SimpleNamespace(description=lambda: described, attempts=lambda: list(attempts))
+    history.cache_clear()
+    return withheld(run, unproven, history(root), root)
+
+
+def test_a_fact_that_the_programs_record_was_taken_out(root):
+    assert lacking(root, list(WRITTEN)) == [], "early programs recorded none of it"
+    (root / "repro" / "trainers" / "train.py").write_text('metrics.write("census")\n')
+    git(root, "add", ".")
+    git(root, "commit", "-qm", "Record operators")
+    head = git(root, "rev-parse", "HEAD")[:12]
+    text = f"not recorded, although the programs of commit {head} record it: it was taken out"
+    assert lacking(root, ["operators", "kind of data"]) == [f"operators: {text}"]
+    assert lacking(root, ["operators"], commit=git(root, "rev-parse", "HEAD~1")) == []
+    assert lacking(root, ["operators"], commit="1" * 40) == [], "of a lost commit nobody knows"
+
+
+def test_the_digest_of_the_code_may_be_missing_of_killed_attempts(root):
+    (root / "repro" / "launch").mkdir()
+    (root / "repro" / "launch" / "runner.py").write_text('record = {"code": 1}\n')
+    git(root, "add", ".")
+    git(root, "commit", "-qm", "Record code")
+    right = {"status": "ok", "code": {"sha256": "0"}}
+    assert lacking(root, [], [right, {"status": "interrupted"}]) == []
+    for status in ("ok", "failed"):
+        (line,) = lacking(root, [], [right, {"status": status}])
+        assert line.startswith("digest of the code: not recorded")
+
+
+def test_the_present_programs_record_every_fact():
+    for file, text in WRITTEN.values():
+        assert text in (ROOT / file).read_bytes()
+    assert WRITTEN.keys() - {CODE} == {
+        what_ran.FRAMEWORK,
+        what_ran.DATA,
+        what_ran.TF32,
+        what_ran.OPERATORS,
+        what_ran.SETTINGS,
+        what_ran.AMP,
+    }

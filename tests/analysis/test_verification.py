@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from repro.analysis import verification
+from repro.analysis.evidence import Evidence
 from repro.analysis.verification import (
     Verified,
     _code,
@@ -61,26 +62,28 @@ def test_files_are_as_recorded_or_each_that_is_not_is_named(monkeypatch):
     assert list(_files(a_run())) == [(False, "no list")]
 
 
-def test_figures_are_as_computed_or_each_that_is_not_is_named(monkeypatch):
+def test_figures_are_as_computed_or_each_that_is_not_is_named():
     found = SimpleNamespace(lines=lambda: ["throughput differs"], holds=False, attempts=2, unproven={}, remarks=())
-    monkeypatch.setattr(verification, "examine", lambda run: found)
-    assert list(_figures(a_run())) == [(False, "throughput differs")]
+    assert list(_figures(found)) == [(False, "throughput differs")]
     found.lines, found.holds = (lambda: []), True
-    ((good, text),) = _figures(a_run())
+    ((good, text),) = _figures(found)
     assert good and "of 2 attempts were computed again" in text
     found.unproven, found.remarks = {"operators": 1}, ("a pause",)
-    assert list(_figures(a_run()))[1:] == [
+    assert list(_figures(found))[1:] == [
         (True, "NOT recorded by 1 of 2 attempts, so that nothing proves it: operators"),
         (True, "REMARK: a pause"),
     ]
     found.holds = False
-    assert [text for _, text in _figures(a_run())][-1] == "REMARK: a pause", "also where something is wrong"
+    assert [text for _, text in _figures(found)][-1] == "REMARK: a pause", "also where something is wrong"
 
 
 def test_code_is_looked_up_in_a_whole_history(monkeypatch):
     monkeypatch.setattr(verification.code_lookup, "sentences", lambda run, past, root: [(False, f"in {root}")])
-    assert list(_code(a_run(), History(frozenset()), Path("x"))) == [(False, "in x")]
-    ((good, text),) = _code(a_run(), History(frozenset(), "no git"), Path("x"))
+    monkeypatch.setattr(
+        verification.code_lookup, "withheld", lambda run, unproven, past, root: [f"no {fact}" for fact in unproven]
+    )
+    assert list(_code(a_run(), ["y"], History(frozenset()), Path("x"))) == [(False, "in x"), (False, "no y")]
+    ((good, text),) = _code(a_run(), ["y"], History(frozenset(), "no git"), Path("x"))
     assert good and text == "whether the recorded code is that of the commit was NOT checked: no git"
 
 
@@ -217,6 +220,7 @@ def test_a_kept_preflight_has_only_a_digest_and_signatures(monkeypatch):
         monkeypatch.setattr(verification, name, lambda *given, name=name: [(True, name)])
     monkeypatch.setattr(verification, "_commit", lambda *given: (False, f"_commit of {given[1].gap}"))
     monkeypatch.setattr(verification, "history", lambda *root: History(frozenset(), "the checkout"))
+    monkeypatch.setattr(verification, "examine", lambda run: Evidence(0, ()))
     assert verification.verify(a_run(PREFLIGHT)).holds == ("_digest", "_signatures")
     whole = verification.verify(a_run(), History(frozenset(), "another"))
     assert whole.holds == ("_files", "_figures", "_cut", "_code", "_digest", "_signatures") and whole.faults == (
@@ -304,3 +308,13 @@ def test_the_code_of_older_runs_is_looked_up(tmp_path, monkeypatch, gap, faults,
     found = list(_versions(tmp_path, tmp_path))
     assert [good for good, _ in found] == [good for good, _ in said]
     assert all(text in line for (_, line), (_, text) in zip(found, said, strict=True))
+
+
+def test_removed_runs_and_other_signers_are_remarked(tmp_path, monkeypatch):
+    monkeypatch.setattr(digests, "reasons", lambda host: {"h200/runs/a.zip": "it was wrong"})
+    monkeypatch.setattr(digests, "signers", lambda host: [("K", "b"), ("L", "c"), ("none", "d")])
+    assert verification.remarks(tmp_path / "h200") == [
+        "REMARK: h200/runs/a.zip was removed: it was wrong",
+        "REMARK: from c on archives of h200 are signed by L, before by K: whether that is right only the owner of K knows",
+        "REMARK: from d on archives of h200 are signed by none, before by L: whether that is right only the owner of L knows",
+    ]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from repro.analysis import verification
 from repro.analysis.evidence import examine
 from repro.analysis.measurement import LOG, RankZero, measure, read_log
 from repro.planning.plan import Plan
@@ -21,11 +22,12 @@ from repro.runs.history import history
 from repro.runs.metrics import METRICS
 from repro.runs.record import Run
 from repro.runs.signature import Key, fingerprint, sign
-from repro.utils.paths import sha256, sha256_of
+from repro.utils.paths import sha256
 from tests.support.bent import (
     HOST,
     Attack,
     Scene,
+    chain_again,
     check_stopped,
     edit,
     edit_lines,
@@ -137,16 +139,6 @@ def forge_list(scene: Scene) -> None:
     before = digests.entered(scene.kept, scene.listed)
     scene.packed(scene.run, scene.kept)
     chain_again(scene.listed, scene.listed.read_text().replace(str(before), str(sha256(scene.kept))))
-
-
-def chain_again(listed: Path, text: str) -> None:
-    """Write the list with chain lines that agree."""
-    written = ""
-    for line in text.splitlines():
-        chain = f"# chain {sha256_of(written.encode())}"
-        written += f"{chain if digests.CHAIN.fullmatch(line) else line}\n"
-    listed.write_text(written)
-    assert digests.chain_faults(listed) == []
 
 
 CHANGED = r"lines were changed or removed since they were committed"
@@ -499,6 +491,25 @@ def two_starts(scene):
     return scene.both()
 
 
+@attack(
+    "what contradicts it taken out: operators",
+    r"operators: not recorded, although the programs of commit [0-9a-f]{12} record",
+)
+def without_operators(scene):
+    edit_events(scene, CASE, lambda events: [each for each in events if each["event"] != "census"], ranks=(0,))
+    record_again(scene)
+    return [scene.verify()]
+
+
+@attack(
+    "… the digest of the code", r"digest of the code: not recorded, although the programs of commit [0-9a-f]{12} record"
+)
+def without_code(scene):
+    edit_lines(scene.run / "attempts.jsonl", lambda lines: [{**each, "code": None} for each in lines])
+    forge_manifest(scene.run)
+    return [scene.verify()]
+
+
 # Plan and code
 
 
@@ -748,6 +759,28 @@ def signer_removed(scene):
     chain_again(scene.listed, "".join(line for line in lines if not line.startswith("# signer")))
     scene.commit("Tidy")
     return [scene.verify_list()]
+
+
+@attack(
+    "… and the stranger named as the signer", r"are signed by SHA256:\S+, before by SHA256:\S+: whether that is right"
+)
+def signer_exchanged(scene):
+    signed_archive(scene, new_key(scene.runs, "own"))
+    stranger = new_key(scene.runs, "strangers")
+    archive = scene.kept.with_name("20261126-061615-all-published.zip")
+    archive.write_bytes(kept_archive(archive.stem))
+    sign(archive, stranger)
+    digests.enter(archive, scene.listed, stranger.fingerprint)
+    return ["\n".join(verification.remarks(scene.hosts / HOST))]
+
+
+@attack(
+    "an unfavourable run removed with a line",
+    r"REMARK: h200/runs/20261126-025735-all-published\.zip was removed: a mistake",
+)
+def removed_with_a_line(scene):
+    digests.remove(scene.hosts / HOST, [scene.kept], "a mistake")
+    return ["\n".join(verification.remarks(scene.hosts / HOST))]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from repro.published.cases import load_catalogue
 from repro.report.run.page import render
 from repro.runs.failures import Failure
 from repro.runs.manifest import record
-from repro.runs.record import Run, write_json
+from repro.runs.record import STAMPED, Run, write_json
 from repro.utils.paths import ROOT
 from tests.support import raw_output
 from tests.support.synthetic import NCCL_LINE, VERSIONS, environment
@@ -52,7 +52,7 @@ def bench_run(runs, name="20261121-080000-gpt-published", cases=CASES, speed=thr
     )
     run = Run(runs / name)
     run.folder.mkdir(parents=True)
-    command = f"make bench MODEL=gpt FIT=2,4 RUNS={RUNS}"
+    command = f"make bench MODEL=gpt MAX_GPUS=2,4 RUNS={RUNS}"
     write_json(
         run.folder / "run.json",
         {"id": name, "created": began(name), "command": command, "environment": described, "plan": plan.as_json()},
@@ -68,7 +68,9 @@ def bench_run(runs, name="20261121-080000-gpt-published", cases=CASES, speed=thr
 
 
 def began(name) -> float:
-    """When a run of this name was created, UTC."""
+    """When a run was created, UTC: what its name says, if that has a time."""
+    if not STAMPED.match(name):
+        return 1.79e9
     return float(calendar.timegm(time.strptime(name[:15], "%Y%m%d-%H%M%S")))
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 from repro.report.document import Block, Section, Table, Text
 from repro.report.host.cells import link, listed
 from repro.report.host.results import Host
 from repro.report.tables import columns, words
-from repro.runs.digests import NAME, UNSIGNED, head, lost_commits, signers
+from repro.runs.digests import NAME, UNSIGNED, head, lost_commits, removed, signers
 from repro.utils.i18n import Translate
 
 
@@ -30,7 +31,7 @@ def evidence(_: Translate, host: Host) -> list[Section]:
         "libraries, data, precision or GPUs of an attempt were not those of its configuration; if a rule, a batch size or "
         "the order of attempts were not as planned; or if an attempt were a copy of another."
     )
-    texts = (made, held, *_unproven(_, host), *_chain(_, host), _signed(_, host), *_lost(_, host))
+    texts = (made, held, *_unproven(_, host), *_chain(_, host), _signed(_, host), *_removed(_, host), *_lost(_, host))
     blocks: list[Block] = [*map(Text, texts), *_remarks(_, host)]
     return [Section("evidence", _("How this page is made and checked"), tuple(blocks), folded=True)]
 
@@ -67,6 +68,12 @@ def _signed(_: Translate, host: Host) -> str:
     return _(
         "Keys that signed the archives: {keys}. `docs/trust.md` says what only a signature or a time stamp can rule out."
     ).format(keys=listed(_, parts))
+
+
+def _removed(_: Translate, host: Host) -> Iterator[str]:
+    if runs := removed(host.folder):
+        names = listed(_, (Path(path).stem for path in runs))
+        yield _("Kept runs that were removed, with the reasons in {list}: {names}.").format(list=NAME, names=names)
 
 
 def _lost(_: Translate, host: Host) -> Iterator[str]:

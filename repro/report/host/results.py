@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from repro.analysis import copies, withdrawn
+from repro.analysis import copies
 from repro.analysis.cross_hardware import HardwareComparison
 from repro.analysis.profiles import Profiles
 from repro.analysis.ratio import ratio
@@ -194,12 +194,12 @@ def hosts(reproduced: Path = REPRODUCED) -> list[str]:
 def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> Host:
     """Read everything that is kept of a host.
 
-    A run's label is its place in the list of kept runs, to which lines are only ever added, so that it stays; withdrawn
+    A run's label is its place in the list of kept runs, to which lines are only ever added, so that it stays; removed
     runs count in it. RecordError if there is nothing, or if a run cannot be read, is not as it was recorded or kept, is
-    gone without having been withdrawn, or has figures that its raw output does not give.
+    gone without a line that says so, or has figures that its raw output does not give.
     """
     folder = reproduced / name
-    if altered := digests.chain_faults(reproduced / digests.NAME) or digests.faults(folder) or withdrawn.faults(folder):
+    if altered := digests.chain_faults(reproduced / digests.NAME) or digests.faults(folder):
         raise RecordError("\n".join(altered))
     runs: list[KeptRun] = []
     preflights: list[Run] = []

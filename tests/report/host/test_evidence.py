@@ -6,7 +6,7 @@ import pytest
 
 from repro.analysis.evidence import Evidence
 from repro.report.host.evidence import evidence
-from repro.runs.digests import NAME, UNSIGNED, enter, lines
+from repro.runs.digests import NAME, UNSIGNED, enter, lines, remove
 from repro.utils.i18n import Message, catalogue
 
 KEY = f"SHA256:{'a' * 43}"
@@ -85,3 +85,9 @@ def test_remarks_are_a_table_with_their_runs(folder):
     assert "R2" in rows[0][0]
     _, chinese = texts(folder, kept("R2", remarks=(remark,)), language="zh")
     assert "各 rank 均训练至结束" in chinese[0][1]
+
+
+def test_removed_runs_are_named(folder):
+    remove(folder, [folder / "runs" / "a.zip"], "it was wrong")
+    said, _ = texts(folder, kept("R1"))
+    assert any(each == f"Kept runs that were removed, with the reasons in {NAME}: a." for each in said), said

@@ -40,7 +40,7 @@ def section_of(host, name, language="en"):
 def test_the_page_opens_with_what_was_measured_and_what_follows(reproduced):
     head = page(reproduced).split("\n## How fast")[0]
     assert head.startswith(
-        "# Reproduction on NVIDIA H200 (4 GPUs)\n\nMeasured on NVIDIA H200 (4 GPUs), 2026-09-21: 3 of the "
+        "# Reproduction on NVIDIA H200 (4 GPUs)\n\nMeasured on NVIDIA H200 (4 GPUs), 2026-11-21: 3 of the "
     )
     assert "1 in their published configuration and 2 shrunk or otherwise derived" in head
     assert "(runs: 1; attempts: 49, failed: 1, interrupted: 0)." in head
@@ -174,7 +174,7 @@ def test_machine_runs_and_preflight_are_shown(reproduced, host):
     (run,) = table(text, "Runs and their commands")
     name = host.runs[0].run.id
     assert run["Run"] == f'<a id="{name}"></a>R1 [{name}](runs/{name}.zip)'
-    assert run["Command"] == "`make bench MODEL=gpt FIT=2,4 RUNS=runs`"
+    assert run["Command"] == "`make bench MODEL=gpt MAX_GPUS=2,4 RUNS=runs`"
     assert run["Failed"] == "1"
     assert "libcublas.so.13.1" in text
     assert "at best 19.5 GB/s of bus bandwidth; the links can do 39.0 GB/s" in text
