@@ -10,7 +10,7 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 from repro.published.audit.findings import Finding, Findings, Place, unless
-from repro.published.figures import published_noise
+from repro.published.noise import published_noise
 from repro.utils.i18n import N_, Message
 from repro.utils.stats import median
 

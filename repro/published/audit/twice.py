@@ -7,7 +7,8 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from repro.published.audit.findings import Findings, Place, unless
-from repro.published.figures import Figure, configuration, duplicates
+from repro.published.figures import Figure
+from repro.published.noise import configuration, duplicates
 from repro.utils.i18n import N_, Message
 
 if TYPE_CHECKING:
