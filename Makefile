@@ -8,7 +8,7 @@ unexport PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONUSERBASE PYTHONINSPECT
 TASKS = bench rehearse curves convergence profile reproduce report compare verify archive host-reports site cases audit \
         published plan explore new-cluster provision deprovision fingerprint preflight unlock sim image image-check bundle kit \
         compile-kernels test
-UNLISTED = withdraw parse model effects sim-down base pins image-reproduce sbom bundle-check compile-cache image-test e2e mutation lock
+UNLISTED = parse model effects sim-down base pins image-reproduce sbom bundle-check compile-cache image-test e2e mutation lock
 
 .DEFAULT_GOAL := help
 .PHONY: help setup clean $(TASKS) $(UNLISTED)

@@ -97,8 +97,15 @@ def end(arguments: list[str]) -> int:
         return 128 + signal.SIGPIPE
 
 
-def open_outputs() -> None:
-    """Give the process outputs that take any text: a closed one leads nowhere, and one in ASCII shows escapes."""
+def open_standard_files() -> None:
+    """Give the process an input, empty where it was closed, and outputs that take any text.
+
+    A closed output leads nowhere, and one in ASCII shows escapes.
+    """
+    if sys.stdin is None:
+        if os.open(os.devnull, os.O_RDONLY):  # the lowest free number is the closed one's
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     for number, name in ((1, "stdout"), (2, "stderr")):
         if getattr(sys, name) is None:
             if os.open(os.devnull, os.O_WRONLY) != number:  # the lowest free number is the closed one's
@@ -111,7 +118,7 @@ def whole(arguments: list[str]) -> int:
     """The process from its environment to its exit status; Ctrl-C before a task heeds signals is no traceback either."""
     try:
         begin_clean(arguments)
-        open_outputs()
+        open_standard_files()
         return end(arguments)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

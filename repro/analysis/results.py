@@ -81,7 +81,6 @@ class Result:
     latency_ms: float | None
     memory_mib: float | None
     first_row_s: float | None
-    outside_s: float | None
     speedup: float | None
     failed: int
     planned: int
@@ -201,7 +200,6 @@ def results_of(plan: Plan, frame: pd.DataFrame) -> list[Result]:
             latency_ms=row["latency_ms"],
             memory_mib=row["memory_mib"],
             first_row_s=row["first_row_s"],
-            outside_s=row["outside_trainer_s"],
             speedup=row["speedup"],
             failed=row["failed_attempts"],
             planned=row["planned_repeats"],

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from repro.analysis import code_lookup, copies, withdrawn
+from repro.analysis import code_lookup, copies
 from repro.analysis.evidence import Evidence, examine
 from repro.runs import digests, manifest, program_versions
 from repro.runs.files import DAMAGED, KEPT, PREFLIGHT, RecordError
@@ -99,7 +99,7 @@ def _names(reproduced: Path) -> Iterator[tuple[bool, str]]:
 
 def remarks(host: Path) -> list[str]:
     """What the list of kept runs says of a host, by its folder, that a reader should know: removed runs, other signers."""
-    removed = [f"REMARK: {path} was removed: {reason}" for path, reason in digests.reasons(host).items()]
+    removed = [f"REMARK: {path} was removed: {reason}" for path, reason in digests.removed(host).items()]
     keys = digests.signers(host)
     changed = [
         f"REMARK: from {run} on archives of {host.name} are signed by {key}, before by {before}: whether that is right only "
@@ -107,23 +107,6 @@ def remarks(host: Path) -> list[str]:
         for (before, _), (key, run) in pairwise(keys)
     ]
     return removed + changed
-
-
-def verify_withdrawn(host: Path, root: Path = ROOT) -> Verified:
-    """Check that all that a host's withdrawn runs measured was measured again, and how many these are.
-
-    Their archives are looked up in the history of the checkout `root`. The kept ones must be without faults.
-    """
-    lines = digests.withdrawn(host)
-    count = f"runs of {host.name} that were withdrawn: {len(lines)}"
-    if not lines:
-        return Verified((count,), ())
-    unmeasured = withdrawn.faults(host)
-    if gap := history(root).gap:
-        looked_up = f"whether their lines name all that their archives have was NOT checked: {gap}"
-        return Verified((f"{count}; {looked_up}",), tuple(unmeasured))
-    found = [*unmeasured, *withdrawn.contradictions(host, root)]
-    return Verified((count if found else f"{count}; all that they measured was measured again",), tuple(found))
 
 
 def _versions(reproduced: Path, root: Path) -> Iterator[tuple[bool, str]]:

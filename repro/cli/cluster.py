@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from repro.cli.settings import Exit, Invocation, OptionError, exit_statuses, task
 from repro.runs.record import RUNS
@@ -171,13 +171,21 @@ def _only_cluster(name: str | None, limit: str | None) -> Cluster:
 
 
 def _cluster(name: str | None) -> Cluster:
-    from repro.cluster.cluster import load_cluster
     from repro.cluster.inventory import inventory_names
 
     if not name:
         names = ", ".join(inventory_names())
         raise OptionError(f"CLUSTER=NAME: name the cluster; there are {names}, or the path of an inventory")
+    from repro.cluster.cluster import load_cluster
+
     return load_cluster(name)
+
+
+@fingerprint.checks
+def _check_named(values: Mapping[str, Any]) -> None:
+    """Refuse a task without the cluster that it needs."""
+    if not values["cluster"]:
+        _cluster(None)
 
 
 @task(
@@ -219,6 +227,15 @@ def provision(
         raise Exit(f"{lacking} things that a run needs are missing; the lines above say how to get each", FAILED)
     if not check:
         _fingerprint(chosen, runs, check=False)
+
+
+@provision.checks
+def _check_meant(values: Mapping[str, Any]) -> None:
+    """Refuse provisioning where not exactly one cluster can be meant."""
+    from repro.cluster.inventory import own_inventories
+
+    if len(own_inventories()) != 1:
+        _check_named(values)
 
 
 @contextmanager
@@ -271,6 +288,9 @@ def deprovision(
     _show_outcome(done, "deprovisioning", check)
 
 
+deprovision.checks(_check_named)
+
+
 @task(
     cluster=CLUSTER,
     check="only show who holds the nodes and what would be ended",
@@ -307,6 +327,9 @@ def unlock(
                 print(f"{node}: free now")
     if left:
         raise Exit("\n".join(left), FAILED)
+
+
+unlock.checks(_check_named)
 
 
 def _agreed(question: str) -> bool:

@@ -165,37 +165,6 @@ def host_reports(invocation: Invocation, host: str | None = None, check: bool = 
         print("no run is kept; `make archive RUN=<id> HOST=<name>` keeps one")
 
 
-@task(check="remove nothing; list what would be withdrawn, and the runs that supersede it")
-def withdraw(invocation: Invocation, host: str | None = None, check: bool = False) -> None:
-    """Remove the kept runs of a host that newer ones supersede throughout: all was measured again with newer code.
-
-    Their lines in reports/reproduced/SHA256SUMS stay, and each gets a second one that names its units and the runs that
-    supersede it. A run stays as long as the host's page counts it, names it in its commentary, or has nothing newer on
-    one of its configurations or failures; so do all runs on loss curves, convergence and profiles, and all preflights.
-    Exit status: 0 withdrawn, listed, or nothing to withdraw; 1 an archive is not in the history; 2 wrong input.
-    """
-    from repro.report.host.keep import NEXT
-    from repro.report.host.results import load
-    from repro.report.host.withdrawal import withdrawable
-    from repro.runs import digests
-    from repro.runs.history import committed
-
-    if not host:
-        raise OptionError("HOST=<name>: name the host whose kept runs are meant, such as h200")
-    folder = digests.runs_of(host).parent
-    found = withdrawable(load(host, folder.parent))
-    for each in found:
-        print(f"{each.path}: superseded by {', '.join(each.successors)}")
-    if check or not found:
-        print(f"runs of {host} that can be withdrawn: {len(found)}")
-        return
-    entries = digests.read(folder.parent / digests.NAME)
-    if new := [each.path for each in found if committed(folder.parent / each.path, entries[each.path]) is None]:
-        raise Exit(f"commit these archives first, so that the history has them: {', '.join(new)}", FAILED)
-    digests.withdraw(folder, found)
-    print(f"withdrawn: {len(found)}; {NEXT}")
-
-
 def _require_gpus_of(cluster: str) -> None:
     """Exit where a cluster's nodes have no GPUs, so that nothing can be measured there."""
     from repro.cluster.cluster import load_cluster

@@ -103,7 +103,7 @@ def _check_verify(values: Mapping[str, Any]) -> None:
 
 
 def _verify_kept(host: str) -> None:
-    from repro.analysis.verification import remarks, verify_list, verify_withdrawn
+    from repro.analysis.verification import remarks, verify_list
     from repro.analysis.verification import verify as verified
     from repro.runs import digests
     from repro.runs.files import ARCHIVE, RecordError, reading
@@ -126,10 +126,6 @@ def _verify_kept(host: str) -> None:
     of_list = verify_list(folder.parent.parent / digests.NAME)
     print(*of_list.holds, *remarks(folder.parent), sep="\n")
     faults += of_list.faults
-    if not faults:
-        of_withdrawn = verify_withdrawn(folder.parent)
-        print(*of_withdrawn.holds, sep="\n")
-        faults += of_withdrawn.faults
     if faults:
         raise Exit("\n".join(faults), FAILED)
 

@@ -79,6 +79,16 @@ OPTIONS = {
 """Texts of the options for `--help`, unless a task defines its own."""
 
 
+REMEDIES = {
+    errno.EFBIG: "this account may write no file that large; raise the limit fsize (ulimit -f)",
+    errno.EMFILE: "this account may open no more files; raise the limit nofile (ulimit -n)",
+    errno.ENFILE: "this machine may open no more files; end what has them open (fs.file-nr says how many are)",
+    errno.EIO: "the disk, or the server of a network file system, fails; the kernel's log says more (dmesg)",
+    errno.ESTALE: "the server of a network file system has lost this file; start again",
+}
+"""What to do about errors of files that are no fault of the project, by their numbers."""
+
+
 class Exit(ReproError):
     """A task ends with this message for a person, and with this exit status."""
 
@@ -289,7 +299,14 @@ def exit_statuses(status: int | None = None) -> Iterator[None]:
         raise
     except ReproError as error:
         raise Exit(str(error), status or error.status) from error
+    except MemoryError as error:
+        raise Exit(
+            "there is no more memory: end what else uses it, or raise the limit as (ulimit -v)", FAILED
+        ) from error
     except OSError as error:
+        if error.errno in REMEDIES:
+            what = f"{error.filename}: " if error.filename else ""
+            raise Exit(f"{what}{error.strerror}: {REMEDIES[error.errno]}", FAILED) from error
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             if not error.filename or isinstance(error, BrokenPipeError):
                 raise

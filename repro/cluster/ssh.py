@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 T = TypeVar("T")
 KEEPALIVE_S, DEAD_PEER_MS = 3, 8000
-LINES_OF_ERROR = 6
+LINES_OF_ERROR, LONGEST_WORD = 6, 80
 CHUNK = 1 << 16
 AT_ONCE = 48
 """On how many nodes something is done at a time."""
@@ -353,6 +353,6 @@ def checked(name: str, argv: Sequence[str], result: Result, check: bool = True) 
 
 
 def shown(argv: Sequence[str]) -> str:
-    """A command for a message, cut if it is long."""
-    text = shlex.join(argv)
+    """A command for a message on one line, without the text of programs in its words, and cut if it is long."""
+    text = " ".join("…" if len(word) > LONGEST_WORD or "\n" in word else shlex.quote(word) for word in argv)
     return text if len(text) <= 120 else f"{text[:117]}…"

@@ -114,7 +114,7 @@ def _mb(folders: Sequence[Path]) -> float:
 
 def _changed() -> list[str]:
     """The files of the checkout that differ from its last commit, which is what a kit holds."""
-    command = ["git", "-C", str(ROOT), "diff", "--name-only", "HEAD"]
+    command = ["git", "--no-optional-locks", "-C", str(ROOT), "diff", "--name-only", "HEAD"]
     return subprocess.run(command, capture_output=True, text=True).stdout.split()
 
 

@@ -122,7 +122,7 @@ class CheckoutError(ReproError):
 
 def _git(*arguments: str) -> str | None:
     """What git says of this checkout, None if it is none; CheckoutError if git refuses as another account owns it."""
-    command = ["git", "-C", str(ROOT), *arguments]
+    command = ["git", "--no-optional-locks", "-C", str(ROOT), *arguments]
     output = _output(command)
     if output is None and (ROOT / ".git").exists() and owned_by_another(ROOT):
         raise CheckoutError(f"git does not read {ROOT}, {FOREIGN.format(root=ROOT)}")

@@ -68,15 +68,24 @@ def _memory_errors(targets: Sequence[Target], cluster: Cluster, constants: Const
 
 
 def _least_squares(start: Constants, names: Sequence[str], errors: Callable[[Constants], list[float]]) -> Constants:
-    """Levenberg's and Marquardt's method on constants scaled to their bounds, without any randomness."""
+    """The constants of these names that minimise the squares of errors, and of what pulls them to the middle."""
+    return _moved(start, names, minimum(len(names), PULL, lambda point: errors(_moved(start, names, point))))
+
+
+def minimum(size: int, pull: float, errors: Callable[[Sequence[float]], list[float]]) -> list[float]:
+    """The point between 0 and 1 in each of `size` directions with the least squares of its errors.
+
+    By Levenberg's and Marquardt's method, without any randomness. A direction at an end counts as an error of half of
+    `pull`.
+    """
 
     def residuals(point: list[float]) -> list[float]:
-        return errors(_moved(start, names, point)) + [PULL * (value - 0.5) for value in point]
+        return errors(point) + [pull * (value - 0.5) for value in point]
 
-    point, damping = [0.5] * len(names), 1e-3
+    point, damping = [0.5] * size, 1e-3
     values = residuals(point)
     for _ in range(ROUNDS):
-        slopes = [_slope(residuals, values, point, index) for index in range(len(names))]
+        slopes = [_slope(residuals, values, point, index) for index in range(size)]
         step = _solve(slopes, values, damping)
         tried = [min(1.0, max(0.0, value + move)) for value, move in zip(point, step, strict=True)]
         new = residuals(tried)
@@ -87,7 +96,7 @@ def _least_squares(start: Constants, names: Sequence[str], errors: Callable[[Con
                 break
         else:
             damping *= 4
-    return _moved(start, names, point)
+    return point
 
 
 def _moved(start: Constants, names: Sequence[str], point: Sequence[float]) -> Constants:

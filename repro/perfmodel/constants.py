@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from repro.utils.paths import DATA
@@ -70,44 +71,96 @@ class Uncertainty:
     memory: float
 
 
+Group = tuple[str, str, str]
+"""A generation of GPUs, a program and a model, whose kernels are fitted together."""
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """What the kernels of a group reach, fitted on half of its kept trainings (kernels.py).
+
+    launch_us: fixed overhead of a kernel; matrix, memory: factors on the shares of the peak and of the bandwidth that the
+    constants have. Work is counted for the published program, so fused kernels, which move fewer bytes, reach more.
+    """
+
+    launch_us: float
+    matrix: float
+    memory: float
+
+    def on(self, constants: Constants) -> Constants:
+        """The constants for this group."""
+        return replace(
+            constants,
+            launch_us=self.launch_us,
+            matrix_tensor=self.matrix * constants.matrix_tensor,
+            matrix_fp32=self.matrix * constants.matrix_fp32,
+            memory=self.memory * constants.memory,
+        )
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How a generation's expectations held where they were not fitted.
+
+    `within` of the `checked` trainings, on which nothing was fitted, lie within `factor` less one of the expectation. The
+    factor is that of the `fitted` half: of nine in ten of them, each left out of its own fit.
+    """
+
+    fitted: int
+    factor: float
+    checked: int
+    within: int
+
+
 @dataclass(frozen=True)
 class Calibration:
     """The constants and how far they can be trusted.
 
     uncertainty: that of a kind of published case (`training.kind_of`) on the GPUs that the constants are fitted on, and
-    ELSEWHERE; measured: that of a program on a GPU for a family of cases, from kept runs; without: the constants fitted
-    without a family.
+    ELSEWHERE; without: the constants fitted without a family; kernels: those of each group that kept runs measured;
+    generations: how well these hold; measured: the uncertainty of each of these groups.
     """
 
     constants: Constants
     uncertainty: dict[str, Uncertainty]
-    measured: dict[tuple[str, str, str], Uncertainty]
     without: dict[str, Constants]
+    kernels: dict[Group, Kernels] = field(default_factory=dict)
+    generations: dict[str, Coverage] = field(default_factory=dict)
+    measured: dict[Group, Uncertainty] = field(default_factory=dict)
+
+    def constants_of(self, group: Group) -> Constants:
+        """The constants of a group: its own kernels, where they were fitted."""
+        return self.kernels[group].on(self.constants) if group in self.kernels else self.constants
 
 
 def load_calibration(file: Path = FILE) -> Calibration:
     """The calibration that `make model` wrote."""
     with open(file, "rb") as stream:
         data = tomllib.load(stream)
-    measured = {
-        (program, gpu, family): Uncertainty(**values)
-        for program, gpus in data["measured"].items()
-        for gpu, families in gpus.items()
-        for family, values in families.items()
-    }
     return Calibration(
         Constants(**data["constants"]),
         {kind: Uncertainty(**values) for kind, values in data["uncertainty"].items()},
-        measured,
         {family: Constants(**values) for family, values in data["without"].items()},
+        {group: Kernels(**values) for group, values in _groups(data["kernels"])},
+        {generation: Coverage(**values) for generation, values in data["generation"].items()},
+        {group: Uncertainty(**values) for group, values in _groups(data["measured"])},
     )
+
+
+def _groups(tables: dict) -> Iterator[tuple[Group, dict]]:
+    for generation, programs in tables.items():
+        for program, models in programs.items():
+            for model, values in models.items():
+                yield (generation, program, model), values
 
 
 def as_toml(calibration: Calibration) -> str:
     """The calibration file."""
     lines = ["# Written by `make model`; reports/model/ shows what it is worth. Uncertainties are factors less one."]
-    tables: dict[str, Constants | Uncertainty] = {"constants": calibration.constants}
+    tables: dict[str, Constants | Uncertainty | Kernels | Coverage] = {"constants": calibration.constants}
     tables |= {f"uncertainty.{kind}": level for kind, level in calibration.uncertainty.items()}
+    tables |= {f"kernels.{'.'.join(group)}": kernels for group, kernels in calibration.kernels.items()}
+    tables |= {f"generation.{name}": coverage for name, coverage in calibration.generations.items()}
     tables |= {f"measured.{'.'.join(group)}": level for group, level in calibration.measured.items()}
     tables |= {f"without.{family}": constants for family, constants in calibration.without.items()}
     for title, values in tables.items():

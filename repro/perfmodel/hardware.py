@@ -26,11 +26,12 @@ class HardwareError(ReproError):
 
 @dataclass(frozen=True)
 class Gpu:
-    """One kind of GPU: dense peaks at its highest clock (GHz), memory bandwidth (GB/s), and its NVLinks with the rate of
-    one in one direction.
+    """One kind of GPU: its architecture's name, dense peaks at its highest clock (GHz), memory bandwidth (GB/s), and its
+    NVLinks with the rate of one in one direction.
     """
 
     name: str
+    generation: str
     tensor_tflops: float
     fp32_tflops: float
     bandwidth_gbs: float
@@ -76,10 +77,6 @@ class Cluster:
     @property
     def gpus(self) -> int:
         return self.nodes * self.node.gpus
-
-    def with_nodes(self, nodes: int) -> Cluster:
-        """The same cluster with another number of nodes."""
-        return replace(self, nodes=nodes)
 
 
 def describe(name: str) -> Cluster:

@@ -120,12 +120,12 @@ def expect(
     ValueError where the case needs more GPUs than the cluster has.
     """
     calibration = calibration or default_calibration()
-    predicted = predict(Job.of(case, program), cluster, calibration.constants)
+    group = cluster.gpu.generation, program, case.model
+    predicted = predict(Job.of(case, program), cluster, calibration.constants_of(group))
     fitted_here = cluster.gpu.name == FITTED_ON
     if fitted_here and program == PUBLISHED_PROGRAM:
         uncertainty = calibration.uncertainty[kind_of(case)]
     else:
-        group = program, cluster.gpu.name, case.family
         uncertainty = calibration.measured.get(group, calibration.uncertainty[ELSEWHERE])
     expectation = Expectation(
         throughput=predicted.throughput,
@@ -134,7 +134,7 @@ def expect(
         uncertainty=uncertainty.throughput,
         memory_uncertainty=uncertainty.memory,
         fits=predicted.memory.total_mib <= cluster.gpu.memory_mib,
-        notes=() if fitted_here else (_other_hardware(cluster.gpu),),
+        notes=() if fitted_here else (_other_hardware(cluster.gpu, group in calibration.kernels),),
     )
     return expectation if expectation.judges else replace(expectation, notes=(*expectation.notes, _unjudged()))
 
@@ -156,9 +156,12 @@ def fits(case: Case, cluster: Cluster, calibration: Calibration | None = None) -
     return enough and expect(case, cluster, calibration).fits
 
 
-def _other_hardware(gpu: Gpu) -> tuple[str, dict]:
+def _other_hardware(gpu: Gpu, fitted: bool) -> tuple[str, dict]:
     from repro.utils.i18n import N_
 
+    if fitted:
+        message = N_("launch cost and kernel efficiency were fitted on half of the kept trainings on {generation} GPUs")
+        return message, {"generation": gpu.generation.capitalize()}
     message = N_("the constants were fitted on V100s; {gpu} is assumed to reach the same shares of its peaks")
     return message, {"gpu": gpu.name}
 

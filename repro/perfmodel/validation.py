@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from repro.perfmodel.constants import Constants, Uncertainty
+from repro.perfmodel.constants import Calibration, Constants, Group, Uncertainty
 from repro.perfmodel.errors import uncertainty
 from repro.perfmodel.hardware import Cluster, describe, from_devices
 from repro.perfmodel.predict import predict
@@ -25,12 +25,11 @@ from repro.utils.paths import DATA
 
 FILE, MEGATRON = DATA / "validation.toml", DATA / "megatron.toml"
 MICRO_BATCHES = (1, 2, 4, 8)
-LEAST = 5
-"""The fewest trainings of a group from which an uncertainty is taken."""
 HEAD = """\
-# Written by `make model`: what the kept runs of reports/reproduced/ measured, one entry for each training that differs in
-# more than its number of iterations, by program and GPU. The figures are those of the newest run, medians over its repeats
-# in samples/s and MiB; `lowest` and `highest` are over all repeats of all its runs. The fit never sees them.
+# Written by `make model`: what the kept runs of reports/reproduced/ measured with the newest code of each program, one
+# entry for each training that differs in more than its number of iterations, by program and GPU. The figures are those of
+# the newest run, medians over its repeats in samples/s and MiB; `lowest` and `highest` are over all repeats of all its
+# runs. The constants of calibration.toml are fitted without them, its kernels on half of them.
 """
 
 
@@ -52,6 +51,16 @@ class Measurement:
     highest: float
     memory_mib: float
     job: Job
+
+    @property
+    def group(self) -> Group:
+        """The generation of its GPU, its program and its model."""
+        return self.cluster.gpu.generation, self.program, self.job.model
+
+    @property
+    def cluster(self) -> Cluster:
+        """Its GPUs, all in one node."""
+        return from_devices(self.gpu, self.job.layout.world_size)
 
 
 def as_toml(measurements: Iterable[Measurement]) -> str:
@@ -82,19 +91,26 @@ def _job(values: dict) -> Job:
     return Job(**{**values, "shape": tuple(values["shape"].items()), "layout": Layout(**values["layout"])})
 
 
-def check_frame(measurements: Sequence[Measurement], constants: Constants) -> pd.DataFrame:
-    """One row per measurement: its fields, `gpu` by the model's name, and the prediction.
+def check_frame(measurements: Sequence[Measurement], calibration: Calibration) -> pd.DataFrame:
+    """One row per measurement: its fields, `gpu` by the model's name, `generation`, and the prediction.
 
     `modelled` (samples/s) with `error`, `modelled_memory` (MiB) with `memory_error`, and `launch`, the share of the
     modelled iteration spent only on launching kernels.
     """
     rows = []
     for each in measurements:
-        cluster = from_devices(each.gpu, each.job.layout.world_size)
-        found = predict(each.job, cluster, constants)
-        modelled = {"modelled": found.throughput, "modelled_memory": found.memory.total_mib}
+        generation, _program, model = each.group
+        found = predict(each.job, each.cluster, calibration.constants_of(each.group))
         rows.append(
-            vars(each) | modelled | {"gpu": cluster.gpu.name, "launch": found.seconds.launch / found.seconds.total}
+            vars(each)
+            | {
+                "gpu": each.cluster.gpu.name,
+                "generation": generation,
+                "model": model,
+                "modelled": found.throughput,
+                "modelled_memory": found.memory.total_mib,
+                "launch": found.seconds.launch / found.seconds.total,
+            }
         )
     frame = pd.DataFrame(rows)
     frame["error"] = frame["modelled"] / frame["throughput"] - 1
@@ -102,19 +118,25 @@ def check_frame(measurements: Sequence[Measurement], constants: Constants) -> pd
     return frame
 
 
-def measured_uncertainties(frame: pd.DataFrame) -> tuple[dict[tuple[str, str, str], Uncertainty], Uncertainty]:
-    """The uncertainty of each program, GPU and family with at least LEAST trainings, and of everything else.
+def elsewhere(frame: pd.DataFrame) -> Uncertainty:
+    """The uncertainty of what was never measured: the largest of all groups, with constants fitted on none of them."""
+    groups = [
+        uncertainty(rows["error"], rows["memory_error"])
+        for _group, rows in frame.groupby(["generation", "program", "family"])
+    ]
+    return Uncertainty(len(frame), max(each.throughput for each in groups), max(each.memory for each in groups))
 
-    The latter is the largest of all groups, however small: unmeasured cases are no more certain than measured ones.
-    """
-    groups = {
-        (str(program), str(gpu), str(family)): uncertainty(rows["error"], rows["memory_error"])
-        for (program, gpu, family), rows in frame.groupby(["program", "gpu", "family"])
-    }
-    elsewhere = Uncertainty(
-        len(frame), max(each.throughput for each in groups.values()), max(each.memory for each in groups.values())
-    )
-    return {group: each for group, each in groups.items() if each.cases >= LEAST}, elsewhere
+
+def measured_uncertainties(frame: pd.DataFrame, calibration: Calibration) -> dict[Group, Uncertainty]:
+    """The uncertainty of each group whose kernels were fitted: of throughput that of its generation."""
+    found: dict[Group, Uncertainty] = {}
+    for names, rows in frame.groupby(["generation", "program", "model"]):
+        generation, program, model = map(str, names)
+        if (generation, program, model) in calibration.kernels:
+            memory = uncertainty(rows["error"], rows["memory_error"]).memory
+            factor = calibration.generations[generation].factor
+            found[generation, program, model] = Uncertainty(len(rows), factor, memory)
+    return found
 
 
 @dataclass(frozen=True)

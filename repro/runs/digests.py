@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 
 from repro.runs.files import SIGNATURE, RecordError
@@ -25,44 +24,13 @@ HOST = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 LINE = re.compile(r"([0-9a-f]{64})  (\S+)")
 LOST = re.compile(r"# no commit ([0-9a-f]{40}): \S.*")
 """A comment on runs of a commit that is not in the repository, with the reason."""
-UNIT = r"[\w.-]+(?: as [\w.-]+)?"
-WITHDRAWN = re.compile(
-    rf"# withdrawn ([\w./-]+\.zip) \(({UNIT}(?:, {UNIT})*)\): superseded by ([\w.-]+(?:, [\w.-]+)*)", re.ASCII
-)
-"""A comment on a run whose archive was removed: its units, and the runs that measured these again."""
-
-REMOVED = re.compile(r"# removed ([\w./-]+\.zip): (\S.*)", re.ASCII)
-"""A comment on a run whose archive was removed, with the reason."""
+REMOVED = re.compile(r"# (?:removed|withdrawn) ([\w./-]+\.zip)(?: \([^)]*\))?: (\S.*)", re.ASCII)
+"""A comment on a run whose archive was removed, with the reason; earlier ones say withdrawn, and name the run's units."""
 CHAIN = re.compile(r"# chain ([0-9a-f]{64})")
 """The SHA-256 of all lines above."""
 SIGNER = re.compile(r"# signer ([a-z0-9-]+) (none|SHA256:[A-Za-z0-9+/]{43})")
 """From here on, the archives of this host are signed by the key of this fingerprint, or no longer."""
 UNSIGNED = "none"
-
-
-@dataclass(frozen=True)
-class Withdrawal:
-    """A run that was withdrawn: the path of its archive below the list's folder, and the ids of those that supersede it.
-
-    `units` are the run's units that gave a figure or failed, each with the name that it has in a superseding run.
-    """
-
-    path: str
-    units: Mapping[str, str]
-    successors: tuple[str, ...]
-
-    @classmethod
-    def of(cls, line: str) -> Withdrawal | None:
-        """What a line of the list says; None if it is of another form."""
-        found = WITHDRAWN.fullmatch(line)
-        if not found:
-            return None
-        units = (each.partition(" as ") for each in found[2].split(", "))
-        return cls(found[1], {name: other or name for name, _as, other in units}, tuple(found[3].split(", ")))
-
-    def __str__(self) -> str:
-        units = ", ".join(name if name == other else f"{name} as {other}" for name, other in self.units.items())
-        return f"# withdrawn {self.path} ({units}): superseded by {', '.join(self.successors)}"
 
 
 def runs_of(host: str, reproduced: Path = REPRODUCED) -> Path:
@@ -83,32 +51,20 @@ def read(listed: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     gone: set[str] = set()
     for number, line in enumerate(lines(listed), 1):
-        entry, removed = LINE.fullmatch(line), _removed(line)
+        entry, gone_now = LINE.fullmatch(line), REMOVED.fullmatch(line)
         if entry and entry[2] not in found:
             found[entry[2]] = entry[1]
-        elif removed and removed in found.keys() - gone:
-            gone.add(removed)
-        elif removed:
+        elif gone_now and gone_now[1] in found.keys() - gone:
+            gone.add(gone_now[1])
+        elif gone_now:
             raise RecordError(f"{listed}: line {number} removes a run that was never kept, or one again: {line}")
         elif entry or not any(form.fullmatch(line) for form in (LOST, CHAIN, SIGNER)):
             raise RecordError(f"{listed}: line {number} is no digest of a kept run, or one again: {line}")
     return found
 
 
-def _removed(line: str) -> str | None:
-    """The path of the archive that was removed according to a line, whatever the reason."""
-    withdrawal, removal = Withdrawal.of(line), REMOVED.fullmatch(line)
-    return withdrawal.path if withdrawal else removal[1] if removal else None
-
-
-def removed(host: Path) -> frozenset[str]:
-    """The paths of a host's archives, by its folder, that were removed."""
-    found = filter(None, map(_removed, lines(host.absolute().parent / NAME)))
-    return frozenset(path for path in found if _of(host, path))
-
-
-def reasons(host: Path) -> dict[str, str]:
-    """Why archives of a host, by its folder, were removed, by their paths; withdrawn ones have runs in place of a reason."""
+def removed(host: Path) -> dict[str, str]:
+    """The paths of a host's archives, by its folder, that were removed, each with the reason that the list has."""
     found = filter(None, map(REMOVED.fullmatch, lines(host.absolute().parent / NAME)))
     return {each[1]: each[2] for each in found if _of(host, each[1])}
 
@@ -171,12 +127,6 @@ def signers(host: Path) -> list[tuple[str, str]]:
     return found
 
 
-def withdrawn(host: Path) -> dict[str, Withdrawal]:
-    """The withdrawn runs of a host, by its folder, by their ids in the order of their withdrawal."""
-    found = filter(None, map(Withdrawal.of, lines(host.absolute().parent / NAME)))
-    return {Path(each.path).stem: each for each in found if _of(host, each.path)}
-
-
 def lines(listed: Path) -> list[str]:
     """Every line of the list; none without a list."""
     if not listed.is_file() or not (text := listed.read_text(encoding="utf-8")):
@@ -197,29 +147,22 @@ def entered(archive: Path, listed: Path) -> str | None:
 def faults(host: Path) -> list[str]:
     """A line for each archive of a host, by its folder, that is not the one that was kept, or that is gone.
 
-    The archive of a withdrawn run must be gone, and the list must have the runs that its line names. Whether these
-    measured the same is for `repro.analysis.withdrawn` to say.
+    The archive of a removed run must be gone.
     """
     listed = host.absolute().parent / NAME
     entries = {path: digest for path, digest in read(listed).items() if _of(host, path)}
     there = {_path(path, listed): path for path in host.glob("runs/*.zip")}
-    old, superseded = removed(host), withdrawn(host)
+    old = removed(host)
     gone = [f"{listed.parent / path} was kept and is gone" for path in entries if path not in there and path not in old]
     left = [
         f"{there[path]} was removed according to {listed} and is still there: remove it"
-        for path in sorted(old & there.keys())
+        for path in sorted(old.keys() & there.keys())
     ]
-    unknown = [
-        f"{listed}: {each.path} is superseded by {name}, which is no kept run of {host.name}"
-        for each in superseded.values()
-        for name in each.successors
-        if f"{host.name}/runs/{name}.zip" not in entries
-    ]
-    return [fault for path in sorted(there) if (fault := fault_of(there[path], listed))] + gone + left + unknown
+    return [fault for path in sorted(there) if (fault := fault_of(there[path], listed))] + gone + left
 
 
 def in_order(host: Path) -> list[Path]:
-    """The archives of a host, by its folder, in the order in which they were kept, withdrawn ones too."""
+    """The archives of a host, by its folder, in the order in which they were kept, removed ones too."""
     listed = host.absolute().parent / NAME
     return [listed.parent / path for path in read(listed) if _of(host, path)]
 
@@ -245,25 +188,12 @@ def enter(archive: Path, listed: Path, key: str | None = None) -> None:
     _append(listed, [*said, f"{sha256(archive)}  {_path(archive, listed)}"])
 
 
-def withdraw(host: Path, withdrawals: Iterable[Withdrawal]) -> None:
-    """Append a line for each of a host's runs, by its folder, to the list, then remove their archives."""
-    every = list(withdrawals)
-    _remove(host, {each.path: str(each) for each in every})
-
-
 def remove(host: Path, archives: Iterable[Path], reason: str) -> None:
     """Remove archives of a host, by its folder, once the list says so with the reason, in one line."""
     listed = host.absolute().parent / NAME
-    paths = [_path(archive, listed) for archive in archives]
-    _remove(host, {path: f"# removed {path}: {reason}" for path in paths})
-
-
-def _remove(host: Path, said: Mapping[str, str]) -> None:
-    """Append what is said of each archive, by its path, then remove them."""
-    listed = host.absolute().parent / NAME
-    _append(listed, said.values())
-    for path in said:
-        archive = listed.parent / path
+    every = list(archives)
+    _append(listed, [f"# removed {_path(archive, listed)}: {reason}" for archive in every])
+    for archive in every:
         archive.unlink()
         archive.with_name(f"{archive.name}{SIGNATURE}").unlink(missing_ok=True)
 

@@ -30,6 +30,7 @@ from repro.utils.errors import ReproError
 from repro.utils.paths import PACKAGE, sha256
 from repro.utils.printable import one_line
 
+PIECE = 2**20
 ARCHIVE = ".zip"
 SIGNATURE = ".sig"
 """Suffix of a signature file (`repro.runs.signature`)."""
@@ -179,11 +180,15 @@ def _plain(path: Path) -> int:
 
 def content(path: RunPath, limit: int = limits.FILE_BYTES) -> bytes:
     """The whole content of a file, of at most `limit` bytes; FileNotFoundError if there is none."""
+    found = bytearray()
     with opened(path) as file:
-        found = file.read(limit + 1)
+        while len(found) <= limit and (
+            piece := file.read(PIECE)
+        ):  # of a whole limit, Python would take the memory first
+            found += piece
     if len(found) > limit:
         raise RecordError(f"{path} has more than {limit // 2**20} MiB, and is not read as a whole")
-    return found
+    return bytes(found)
 
 
 def lines(path: RunPath) -> list[str]:

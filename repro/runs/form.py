@@ -127,7 +127,6 @@ def _short(value: object) -> str:
     return shown if len(shown) < 60 else f"{shown[:60]} …"
 
 
-ANY = optional(lambda value: None)
 FLAG = one_of(True, False)
 SINGLE = optional(lambda value: None if isinstance(value, str | bool) else number(-COUNT, COUNT)(value))
 MESSAGE = table({"message": message, "values": table({}), "hint": optional(line())}, ("message", "values"))

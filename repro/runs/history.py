@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from repro.utils.paths import ROOT, sha256_of
+from repro.utils.paths import ROOT
 
 TIMEOUT_S = 60
 UNREPLACED = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_GRAFT_FILE": os.devnull}
@@ -124,11 +124,6 @@ def folder_states(folders: Sequence[str], root: Path = ROOT) -> dict[tuple[str, 
         if not any(each.endswith("missing") for each in state):
             found.setdefault(state, commit)
     return found
-
-
-def committed(path: Path, digest: str, root: Path = ROOT) -> bytes | None:
-    """The content with this SHA-256 that a file had at a commit before HEAD, even if it is gone now; None if it had none."""
-    return next((content for content in versions(path, root) if sha256_of(content) == digest), None)
 
 
 def _git(root: Path, *arguments: str) -> str | None:

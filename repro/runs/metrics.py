@@ -24,6 +24,8 @@ TEXT = 80
 """How much of a damaged line is quoted, in characters."""
 ROW = ("iteration", "time", "throughput", "latency_ms")
 """What the event of a printed row always has; on rank 0 also its loss."""
+MOST = 2**63
+"""The largest whole number that an event has; floating point does not hold any."""
 FIELDS: dict[str, type | tuple[type, ...]] = {
     "iteration": int,
     **dict.fromkeys(("time", "loss", "throughput", "latency_ms"), (int, float)),
@@ -100,7 +102,10 @@ def _event(line: bytes, file: str) -> dict | None:
     if event["event"] == "iteration" and not event.keys() >= {*ROW, *(["loss"] if file == METRICS.format(0) else [])}:
         return None
     for name, form in FIELDS.items():
-        if name in event and (not isinstance(event[name], form) or isinstance(event[name], bool)):
+        value = event.get(name)
+        if name in event and (not isinstance(value, form) or isinstance(value, bool)):
+            return None
+        if isinstance(value, int) and abs(value) > MOST:
             return None
     return event
 

@@ -126,7 +126,7 @@ class Run:
     @staticmethod
     def latest(runs: Path = RUNS) -> list[str]:
         """The names of the last five runs in a folder, the latest first."""
-        return sorted((path.parent.name for path in runs.glob("*/run.json")), reverse=True)[:5]
+        return sorted((path.parent.name for path in runs.glob("*/run.json") if path.is_file()), reverse=True)[:5]
 
     def description(self) -> dict:
         """The plan and the machine, as written when the run was created, in the terms of today.
@@ -251,6 +251,17 @@ def folder_gone(folder: Path) -> RecordError:
 def _run_folder(path: Path) -> Path | None:
     """The folder of the run that a path belongs to, there or deleted, by the names that run folders have."""
     return next((each for each in (path, *path.parents) if STAMPED.match(each.name)), None)
+
+
+def check_creatable(runs: Path) -> None:
+    """RecordError where no run's folder can be made below `runs`: one is made, as near as its folders go, and removed."""
+    place = next(each for each in (runs, *runs.absolute().parents) if each.exists())
+    probe = place / f".{secrets.token_hex(4)}"
+    try:
+        probe.mkdir()
+        probe.rmdir()
+    except OSError as error:
+        raise RecordError(f"RUNS={runs}: no folder can be made there: {error.strerror}") from error
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -45,7 +45,6 @@ MEMORY_MIB, PROCESSORS = 3072, 1
 READY_S = 900
 """Without KVM, beside other work on two cores, a start has taken 200 s."""
 POLL_S = 1.0
-SSH_S = 30
 NETWORK = "10.88.0"
 ADAPTER = "rxe0"
 RECORD = "machines.json"
@@ -125,6 +124,7 @@ class Machines:
         """A node's disks and keys, as it is before its first start."""
         qemu.make_overlay(self.system.image, self.folder / f"{node}.system.qcow2")
         qemu.make_overlay(docker_disk_of(self.image), self.folder / f"{node}.docker.qcow2")
+        (self.folder / f"{node}.name").write_text(f"{node}\n")
         (self.folder / f"{node}.address").write_text(f"{self.address(node)}/24")
         key = self._host_key(node)
         key.unlink(missing_ok=True)
@@ -140,6 +140,7 @@ class Machines:
                 "host_key": key,
                 "host_key.pub": _public(key),
                 "authorized_key": _public(KEY),
+                "name": self.folder / f"{node}.name",
                 "address": self.folder / f"{node}.address",
             }
             command = qemu.command_line(node, hardware, self.system, given, qemu.accelerator(self.system))

@@ -24,6 +24,8 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 KVM = Path("/dev/kvm")
 ACCELERATOR = HOME / "accelerator"
 """The file with the answer of `accelerator`, and the boot of this machine that it holds for."""
+KERNEL_OPTIONS = "console=ttyS0 root=/dev/vda rw quiet net.ifnames=0"
+"""The same for all machines, as nodes have to be equal in this: what distinguishes them is among the `given` files."""
 PROBE_S = 20
 END_S = 10.0
 POLL_S = 0.05
@@ -89,7 +91,6 @@ def command_line(name: str, hardware: Hardware, system: Disk, given: dict[str, P
     number = hardware.number
     archive = shlex.join([sys.executable, str(Path(mirror.__file__)), str(HOME)]).replace(",", ",,")
     mac = f"{number >> 8:02x}:{number & 255:02x}"
-    appended = f"console=ttyS0 root=/dev/vda rw quiet net.ifnames=0 systemd.hostname={name}"
     return [
         QEMU,
         *("-name", name, "-nodefaults", "-no-user-config", "-display", "none", "-machine", "pc"),
@@ -97,7 +98,7 @@ def command_line(name: str, hardware: Hardware, system: Disk, given: dict[str, P
         *("-cpu", "max,svm=off" if accelerator == "tcg" else "host"),
         *("-m", str(hardware.memory_mib), "-smp", str(hardware.processors)),
         *("-rtc", "base=utc", "-device", "virtio-rng-pci", "-serial", f"file:{name}.console"),
-        *("-kernel", str(system.kernel), "-initrd", str(system.initrd), "-append", appended),
+        *("-kernel", str(system.kernel), "-initrd", str(system.initrd), "-append", KERNEL_OPTIONS),
         *(word for key, path in given.items() for word in ("-fw_cfg", f"name=opt/machine/{key},file={path}")),
         *("-drive", f"file={name}.system.qcow2,if=virtio,cache=unsafe"),
         *("-drive", f"file={name}.docker.qcow2,if=virtio,cache=unsafe"),

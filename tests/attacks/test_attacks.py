@@ -7,24 +7,20 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-from repro.analysis import verification
 from repro.analysis.measurement import LOG
 from repro.analysis.results import summarise
 from repro.analysis.verdict import DECIDED, judge
-from repro.analysis.withdrawn import configurations
 from repro.cli import report as tasks
 from repro.cli.settings import Invocation
 from repro.launch.program_code import program_code, refuse_other_code
 from repro.planning.plan import Plan
 from repro.published.cases import load_catalogue
 from repro.report.host.keep import keep
-from repro.runs import digests, history
-from repro.runs.digests import Withdrawal
+from repro.runs import digests
 from repro.runs.files import KEPT
 from repro.runs.manifest import MANIFEST
 from repro.runs.metrics import METRICS
@@ -32,7 +28,6 @@ from repro.runs.record import Run
 from repro.runs.signature import NAMESPACE
 from repro.utils.paths import sha256
 from tests.support.bent import (
-    HOST,
     Attack,
     Scene,
     answer,
@@ -205,38 +200,6 @@ def swapped(scene):
 def removed(scene):
     scene.kept.unlink()
     return [scene.page()]
-
-
-def withdraw(scene: Scene, units: Iterable[str], successor: str) -> None:
-    """Remove the archive of the kept run, and add a line by which this run supersedes it."""
-    named = {unit: unit for unit in units}
-    digests.withdraw(scene.kept.parents[1], [Withdrawal(f"{HOST}/runs/{BENT}.zip", named, (successor,))])
-
-
-@attack("… and withdrawn for a run of another configuration", r"but no run that its line names, .* measured DP_")
-def withdrawn_for_another(scene):
-    withdraw(scene, configurations(Run(scene.kept)), ANOTHER)
-    return [scene.page(), "\n".join(verification.verify_withdrawn(scene.kept.parents[1], scene.hosts).faults)]
-
-
-@attack("… and withdrawn for a run that nobody kept", r"superseded by faster, which is no kept run")
-def withdrawn_for_nothing(scene):
-    withdraw(scene, configurations(Run(scene.kept)), "faster")
-    return [scene.page()]
-
-
-@attack("… and withdrawn for itself", r"but no run that its line names, .* measured DP_")
-def withdrawn_for_itself(scene):
-    withdraw(scene, configurations(Run(scene.kept)), BENT)
-    return [scene.page()]
-
-
-@attack("… and withdrawn as a run of other configurations", r"its line and its archive in the history differ in .*DP_")
-def withdrawn_as_another(scene):
-    scene.commit()
-    withdraw(scene, configurations(Run(scene.kept.with_name(f"{ANOTHER}.zip"))), ANOTHER)
-    history.history.cache_clear()
-    return ["\n".join(verification.verify_withdrawn(scene.kept.parents[1], scene.hosts).faults)]
 
 
 @attack("a run put among the kept ones by hand", r"has no line in .*it was never kept")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.baselines.conftest import TIME_LIMIT_S, free_port, start
+from tests.support.patience import patience
 from tests.trainers.conftest import configuration
 
 PROBE = Path(__file__).with_name("model_probe.py")
@@ -24,7 +25,7 @@ def compute(torch_python):
             task["world"] = ranks
         command, port = [torch_python, str(PROBE), name, json.dumps(task)], free_port()
         started = [start(command, rank, ranks, port) for rank in range(ranks)]
-        outputs = [rank.communicate(timeout=TIME_LIMIT_S) for rank in started]
+        outputs = [rank.communicate(timeout=patience(TIME_LIMIT_S)) for rank in started]
         assert [rank.returncode for rank in started] == [0] * ranks, outputs
         return [json.loads(stdout) for stdout, _ in outputs]
 

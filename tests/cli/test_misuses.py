@@ -119,7 +119,12 @@ def test_packages_of_other_pythons_are_not_imported(tmp_path):
     assert "no such variable" in made.stdout, made.stdout
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_closed_input_is_an_empty_one():
+    done = started('"$PYTHON" -m repro new-cluster NAME=x', "<&-")
+    assert done.returncode == 2 and done.stderr.startswith("HOSTS is missing"), done.stderr
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&-", "<&- 2>&-"])
 def test_closed_outputs_are_no_error(closed):
     assert started(TASK, closed).returncode == 0
     wrong = started('"$PYTHON" -m repro cases MODEL=none', closed)

@@ -169,6 +169,9 @@ def test_every_task_and_option_says_what_it_is(each):
         (Broken("broken"), 1, "broken"),
         (KeyboardInterrupt(), 130, "interrupted"),
         (OSError(errno.ENOSPC, "full", "runs/x"), 1, "the disk is full: runs/x could not be written"),
+        (OSError(errno.EFBIG, "File too large"), 1, "File too large: this account may write no file that large; raise"),
+        (OSError(errno.EMFILE, "Too many open files", "x"), 1, "x: Too many open files: this account may open no more"),
+        (MemoryError(), 1, "there is no more memory"),
         (Exit("judged", 3), 3, "judged"),
     ],
 )

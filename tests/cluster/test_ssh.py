@@ -30,6 +30,11 @@ def test_status_and_errors_are_told_apart(remote):
     assert caught.value.node == "node0"
 
 
+def test_a_message_has_no_text_of_programs():
+    assert ssh.shown(["python3", "-c", "import x\nx.y()", "a b"]) == "python3 -c … 'a b'"
+    assert ssh.shown(["python3", "-c", "x" * 100, "mark"]) == "python3 -c … mark"
+
+
 def test_large_input_goes_over_at_once(remote):
     text = "a line of some length\n" * 20000
     began = time.monotonic()

@@ -1,6 +1,8 @@
 """The anonymous identity of a machine that a run records: equal for the same machine and start, and telling nothing else."""
 
+import os
 import platform
+import subprocess
 
 import pytest
 
@@ -61,3 +63,20 @@ def test_what_is_captured_has_an_identity_of_the_recorded_form():
     found = capture()
     assert set(found["machine"]) == {"id", "start"} and ENVIRONMENT(found) is None
     assert "machine" in ENVIRONMENT({**found, "machine": {"id": "lab-7", "start": "0" * 16}})
+
+
+def test_looking_at_a_checkout_leaves_its_index_to_its_user(tmp_path, monkeypatch):
+    """`git status` otherwise writes it, and locks out a commit of that moment; killed in between, for good."""
+
+    def git(*words):
+        subprocess.run(["git", "-C", tmp_path, "-c", "user.name=n", "-c", "user.email=e", *words], check=True)
+
+    (tmp_path / "file").write_text("x")
+    git("init", "--quiet")
+    git("add", "file")
+    git("commit", "--quiet", "--message", "x")
+    os.utime(tmp_path / "file", (0, 0))
+    before = (tmp_path / ".git" / "index").read_bytes()
+    monkeypatch.setattr(host_environment, "ROOT", tmp_path)
+    assert host_environment._changed_files() == 0
+    assert (tmp_path / ".git" / "index").read_bytes() == before

@@ -8,6 +8,7 @@ from repro.perfmodel.constants import ELSEWHERE, JUDGES_WITHIN, load_calibration
 from repro.perfmodel.validation import (
     as_toml,
     check_frame,
+    elsewhere,
     load_measurements,
     measured_uncertainties,
     megatron_checks,
@@ -19,7 +20,12 @@ MEASURED = load_measurements()
 
 @pytest.fixture(scope="module")
 def kept():
-    return check_frame(MEASURED, CALIBRATION.constants)
+    return check_frame(MEASURED, CALIBRATION)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return check_frame(MEASURED, replace(CALIBRATION, kernels={}))
 
 
 def test_the_file_holds_all_of_a_measurement(tmp_path):
@@ -32,41 +38,35 @@ def test_each_training_of_a_program_on_a_gpu_is_there_once():
     assert len(set(groups)) == len(groups)
 
 
-def test_uncertainties_are_those_in_the_file(kept):
-    groups, elsewhere = measured_uncertainties(kept)
-    assert groups.keys() == CALIBRATION.measured.keys()
-    for found, written in [(elsewhere, CALIBRATION.uncertainty[ELSEWHERE])] + [
-        (groups[group], CALIBRATION.measured[group]) for group in groups
-    ]:
-        assert (written.cases, written.throughput) == (found.cases, pytest.approx(found.throughput, rel=1e-4))
-        assert written.memory == pytest.approx(found.memory, rel=1e-4)
+def test_uncertainties_are_those_in_the_file(kept, plain):
+    found, written = measured_uncertainties(kept, CALIBRATION), CALIBRATION.measured
+    assert found.keys() == written.keys() == CALIBRATION.kernels.keys()
+    groups = [(elsewhere(plain), CALIBRATION.uncertainty[ELSEWHERE])] + [(found[each], written[each]) for each in found]
+    for one, other in groups:
+        assert (one.cases, one.throughput, one.memory) == pytest.approx(
+            (other.cases, other.throughput, other.memory), rel=1e-4
+        )
 
 
-def test_an_uncertainty_follows_from_the_measurements(kept):
-    """Nine in ten lie within it, and twice the measurements of one family make that family's, and no other's, larger."""
-    for (program, gpu, family), level in measured_uncertainties(kept)[0].items():
-        rows = kept[(kept["program"] == program) & (kept["gpu"] == gpu) & (kept["family"] == family)]
-        ratios = rows["throughput"] / rows["modelled"]
-        within = (ratios <= 1 + level.throughput + 1e-9) & (1 / ratios <= 1 + level.throughput + 1e-9)
-        assert within.mean() >= 0.9
-    changed = [replace(each, throughput=2 * each.throughput) if each.family == "bert" else each for each in MEASURED]
-    before, after = CALIBRATION.measured, measured_uncertainties(check_frame(changed, CALIBRATION.constants))[0]
-    for group in before:
-        same = after[group].throughput == pytest.approx(before[group].throughput, rel=1e-4)
-        assert same == (group[-1] != "bert")
+def test_a_group_has_the_factor_of_its_generation():
+    for (generation, _program, _model), level in CALIBRATION.measured.items():
+        assert level.throughput == CALIBRATION.generations[generation].factor
 
 
-def test_few_measurements_give_no_uncertainty_of_their_own(kept):
-    few = kept[kept["family"] == "bert"].head(4)
-    groups, elsewhere = measured_uncertainties(few)
-    assert groups == {}
-    assert elsewhere.cases == 4
+def test_a_group_without_kernels_of_its_own_has_no_uncertainty(kept):
+    group = next(iter(CALIBRATION.kernels))
+    fewer = replace(
+        CALIBRATION, kernels={each: CALIBRATION.kernels[each] for each in CALIBRATION.kernels if each != group}
+    )
+    assert measured_uncertainties(kept, fewer).keys() == fewer.kernels.keys()
 
 
-def test_what_was_never_measured_is_no_surer_than_what_was():
-    elsewhere = CALIBRATION.uncertainty[ELSEWHERE]
-    assert all(elsewhere.throughput >= each.throughput for each in CALIBRATION.measured.values())
-    assert elsewhere.throughput > JUDGES_WITHIN
+def test_what_was_never_measured_is_no_surer_than_what_was(plain):
+    """The errors of constants that were fitted on none of the GPUs, of the family that they are worst for."""
+    level = elsewhere(plain)
+    assert level.throughput > JUDGES_WITHIN
+    factors = plain.assign(factor=[max(1 + each, 1 / (1 + each)) - 1 for each in plain["error"]])
+    assert level.throughput == pytest.approx(factors["factor"].max()), "of fewer than nine the worst counts"
 
 
 def test_other_programs_figures_for_the_formulas():

@@ -10,6 +10,7 @@ START = {"event": "start", "pid": 1, "time": 1.0}
 ROW = {"event": "iteration", "iteration": 1, "time": 2.0, "throughput": 8.0, "latency_ms": 1.0, "loss": float("nan")}
 HALF = b'{"event": "iteration", "iterat'
 DAMAGE = {
+    "a number that no float holds": json.dumps({**ROW, "throughput": 10**400}).encode(),
     "half a line, then more": HALF + json.dumps(ROW).encode(),
     "NULs": b"\x00" * 16,
     "a number": b"17",

@@ -52,7 +52,7 @@ def bench_run(runs, name="20261121-080000-gpt-published", cases=CASES, speed=thr
     )
     run = Run(runs / name)
     run.folder.mkdir(parents=True)
-    command = f"make bench MODEL=gpt FIT=2,4 RUNS={RUNS}"
+    command = f"make bench MODEL=gpt MAX_GPUS=2,4 RUNS={RUNS}"
     write_json(
         run.folder / "run.json",
         {"id": name, "created": began(name), "command": command, "environment": described, "plan": plan.as_json()},

@@ -16,6 +16,7 @@ import pytest
 
 from repro.images.attention_operator import LIBRARY, attention_operator
 from tests.support.paths import ROOT
+from tests.support.patience import patience
 
 RUN = ROOT / "repro" / "trainers" / "run.py"
 TIME_LIMIT_S = 280
@@ -108,7 +109,13 @@ def probe(python, tmp_path_factory):
         command = [python, *launcher(ranks, folder), Path(__file__).with_name(name), *arguments]
         in_order = {**os.environ, "PYTHONUNBUFFERED": "1"}
         done = subprocess.run(
-            command, cwd=folder, env=in_order, capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False
+            command,
+            cwd=folder,
+            env=in_order,
+            capture_output=True,
+            text=True,
+            timeout=patience(TIME_LIMIT_S),
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()
@@ -144,12 +151,12 @@ def finish(command: list, folder: Path, variables: dict, until: re.Pattern | Non
         process = subprocess.Popen(
             command, cwd=folder, env=variables, stdout=stdout, stderr=stderr, start_new_session=True
         )
-    limit = time.monotonic() + TIME_LIMIT_S
+    limit = time.monotonic() + patience(TIME_LIMIT_S)
     said = folder / "stderr"
     try:
         while process.poll() is None and not (until and until.search(said.read_text(errors="replace"))):
             time.sleep(0.02)
-            assert time.monotonic() < limit, f"not ended after {TIME_LIMIT_S} s: {said.read_text(errors='replace')}"
+            assert time.monotonic() < limit, f"not ended in time: {said.read_text(errors='replace')}"
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

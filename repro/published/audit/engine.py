@@ -14,7 +14,7 @@ from repro.published.audit import arithmetic, claims, consistency, editorial, en
 from repro.published.audit.findings import SEVERITIES, Finding
 from repro.published.audit.flops import Efficiency, efficiency
 from repro.published.audit.material import Material
-from repro.published.figures import Noise, published_noise
+from repro.published.noise import Noise, published_noise
 from repro.utils.paths import DATA
 
 REGISTER = DATA / "findings.toml"

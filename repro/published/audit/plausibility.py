@@ -13,7 +13,8 @@ from repro.models.registry import spec_of
 from repro.published.audit.findings import Finding, Findings, Place, slug, unless
 from repro.published.audit.material import Material
 from repro.published.cases import Case, Report
-from repro.published.figures import Figure, Peer, published_noise
+from repro.published.figures import Figure, Peer
+from repro.published.noise import published_noise
 from repro.utils.i18n import N_, Message
 from repro.utils.stats import median
 

@@ -10,7 +10,7 @@ from repro.report.document import Block, Section, Table, Text
 from repro.report.host.cells import link, listed
 from repro.report.host.results import Host
 from repro.report.tables import columns, words
-from repro.runs.digests import NAME, UNSIGNED, head, lost_commits, reasons, signers
+from repro.runs.digests import NAME, UNSIGNED, head, lost_commits, removed, signers
 from repro.utils.i18n import Translate
 
 
@@ -71,8 +71,8 @@ def _signed(_: Translate, host: Host) -> str:
 
 
 def _removed(_: Translate, host: Host) -> Iterator[str]:
-    if removed := reasons(host.folder):
-        names = listed(_, (Path(path).stem for path in removed))
+    if runs := removed(host.folder):
+        names = listed(_, (Path(path).stem for path in runs))
         yield _("Kept runs that were removed, with the reasons in {list}: {names}.").format(list=NAME, names=names)
 
 

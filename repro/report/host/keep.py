@@ -41,7 +41,7 @@ from repro.utils.paths import ROOT, sha256_of
 THIS_MACHINE = "this machine"
 """How a preflight names the machine that it was started on."""
 NEXT = "make model, make host-reports and make site bring the pages up to date"
-"""What is left to do once kept runs were added or withdrawn."""
+"""What is left to do once kept runs were added."""
 GLOG = re.compile(r".*/oneflow\.[^/]*\.log\.(INFO|WARNING|ERROR)\.[^/]+")
 METRICS = re.compile(r".*/metrics-rank\d+\.jsonl")
 OF_NODES = re.compile(r"units/.*/fingerprints\.json")

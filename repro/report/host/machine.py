@@ -12,7 +12,6 @@ from repro.report.host.results import Host, clocks, preflight_tables
 from repro.report.host.run import KeptRun
 from repro.report.run.verdicts import OUTCOMES
 from repro.report.tables import columns, count, measured, words
-from repro.runs.digests import NAME, withdrawn
 from repro.utils.i18n import N_, Message, Translate
 
 LARGEST = 3
@@ -62,21 +61,8 @@ def runs(_: Translate, host: Host) -> list[Section]:
         "the results of all runs. Host names and GPU UUIDs are replaced and paths are relative to the checkout; "
         "`kept.json` in the archive names every file changed in this way, with its original SHA-256."
     )
-    texts = [Text(text), *_withdrawn(_, host)]
     table = Table("runs", titles, rows, _("Every run, with the command that started it and its attempts:"))
-    return [Section("runs", _("Runs and their commands"), (*texts, table), folded=True)]
-
-
-def _withdrawn(_: Translate, host: Host) -> list[Text]:
-    """How many runs are not shown any more since all that they measured was measured again; nothing if none was."""
-    old = withdrawn(host.folder)
-    if not old:
-        return []
-    text = _(
-        "Older runs that were withdrawn, because everything they measured was measured again with newer program code: "
-        "{n}; [{list}](../{list}) names each of them with the runs that supersede it."
-    )
-    return [Text(text.format(n=len(old), list=NAME))]
+    return [Section("runs", _("Runs and their commands"), (Text(text), table), folded=True)]
 
 
 def _came_to(_: Translate, kept: KeptRun) -> str:

@@ -249,8 +249,16 @@ def _every_efficiency(_: Translate, host: Host, rows: list[Row]) -> Section:
 
 
 def layouts(_: Translate, host: Host) -> list[Section]:
-    """Layouts on several GPUs, compared with the performance model."""
+    """Layouts on several GPUs; compared with the performance model where it judges them."""
     rows = host.layouts
+    if not rows:
+        return []
+    judged = [row for row in rows if row.ratio]
+    return [*_expectations(_, host, judged), _every_layout(_, host, rows, with_expected=bool(judged))]
+
+
+def _expectations(_: Translate, host: Host, rows: list[Row]) -> list[Section]:
+    """Throughput over the performance model's; nothing where it judges none."""
     if not rows:
         return []
     groups = grouped(rows, lambda row: (subject(_, row.unit, host.programs), row.unit.world_size))
@@ -270,19 +278,16 @@ def layouts(_: Translate, host: Host) -> list[Section]:
         *columns(_("Verdict"), _("Target")),
     )
     caption = _(
-        "Throughput over what the performance model expects, lowest to highest of the layouts. The model is fitted on "
-        "V100s; on another GPU treat it as a rough check. A value above the target shows the model wrong as much as one "
-        "below."
+        "Throughput over what the performance model expects, lowest to highest of the layouts. The launch cost and the "
+        "efficiency of kernels are fitted on half of the trainings that were measured on such GPUs; only the other half is "
+        "compared. A value above the target shows the model wrong as much as one below."
     )
-    return [
-        Section(
-            "expectation", _("Does the performance model carry over?"), (Table("expectation", titles, short, caption),)
-        ),
-        _every_layout(_, host, rows),
-    ]
+    table = Table("expectation", titles, short, caption)
+    return [Section("expectation", _("Does the performance model carry over?"), (table,))]
 
 
-def _every_layout(_: Translate, host: Host, rows: list[Row]) -> Section:
+def _every_layout(_: Translate, host: Host, rows: list[Row], with_expected: bool) -> Section:
+    expected = (_("Expected (samples/s)"), _("Measured / expected"), _("95% interval")) if with_expected else ()
     titles = (
         *columns(_("Configuration"), _("Layout")),
         *columns(
@@ -290,13 +295,11 @@ def _every_layout(_: Translate, host: Host, rows: list[Row]) -> Section:
                 _("GPUs"),
                 _("Global batch size"),
                 _("Throughput (samples/s)"),
-                _("Expected (samples/s)"),
-                _("Measured / expected"),
-                _("95% interval"),
+                *expected,
                 _("GPU memory (MiB)"),
             )
         ),
-        *columns(_("Verdict"), _("Run")),
+        *columns(*([_("Verdict")] if with_expected else []), _("Run")),
     )
     found = tuple(
         (
@@ -304,17 +307,28 @@ def _every_layout(_: Translate, host: Host, rows: list[Row]) -> Section:
             count(row.unit.world_size),
             count(row.unit.global_batch),
             tables.measured(row.throughput),
-            tables.measured(row.expected),
-            quotient(row.ratio.value if row.ratio else None),
-            cells.spread(row),
+            *(_expected(row) if with_expected else ()),
             count(middle(each.memory_mib for each in row.results)),
-            cells.status(_, row),
+            *([cells.status(_, row)] if with_expected else []),
             cells.runs_of(_, row),
         )
         for row in rows
     )
-    caption = _("A layout is data x tensor x pipeline parallel sizes. Expected values are modelled (`reports/model/`).")
+    caption = _("A layout is data x tensor x pipeline parallel sizes.")
+    if with_expected:
+        more = _(
+            "Expected values are modelled (`reports/model/`); there is none for trainings that the model was fitted on, and "
+            "where it is too unsure to judge."
+        )
+        caption = _("{text} {more}").format(text=caption, more=more)
     return _folded("layouts", _("Every layout on several GPUs"), Table("layouts", titles, found, caption))
+
+
+def _expected(row: Row) -> tuple[Cell, ...]:
+    """What is expected of a row, and how the measured throughput compares; dashes where nothing is."""
+    if row.ratio is None:
+        return cells.NONE, cells.NONE, cells.NONE
+    return tables.measured(row.expected), quotient(row.ratio.value), cells.spread(row)
 
 
 def memories(host: Host) -> list[tuple[str, Unit, float, float]]:

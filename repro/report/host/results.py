@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from repro.analysis import copies, withdrawn
+from repro.analysis import copies
 from repro.analysis.cross_hardware import HardwareComparison
 from repro.analysis.profiles import Profiles
 from repro.analysis.ratio import ratio
@@ -22,7 +22,10 @@ from repro.analysis.relations import Relation, baseline_relations, scaling_relat
 from repro.analysis.results import RESULT_COLUMNS, Result, result_frame, results_csv
 from repro.analysis.verification import signed_as_listed
 from repro.perfmodel.hardware import HardwareError
+from repro.perfmodel.kernels import fitted_trainings
 from repro.perfmodel.predict import expect_unit
+from repro.perfmodel.work import Job
+from repro.planning.derived import case_of
 from repro.planning.unit import Unit
 from repro.report.host.notes import Notes, read
 from repro.report.host.rows import Measurement, Row, Target, rows
@@ -82,7 +85,7 @@ class Host:
     def layouts(self) -> list[Row]:
         """OneFlow's units on several GPUs, of the models that ran in others than data parallel layouts in any run.
 
-        Each over what the performance model expects of it, where that knows the GPUs and the case.
+        Each with the newest code over what the performance model expects of it, where that judges.
         """
         ours = [
             (kept, each)
@@ -92,7 +95,7 @@ class Host:
         ]
         models = {each.unit.model for _kept, each in ours if each.unit.world_size > each.unit.config["layout"]["data"]}
         expected = {
-            (kept.run.id, each.unit.name): _expected(each, kept.gpus)
+            (kept.run.id, each.unit.name): _expected(each, kept.gpus) if self.is_current(kept, each.unit) else None
             for kept, each in ours
             if each.unit.model in models
         }
@@ -191,12 +194,12 @@ def hosts(reproduced: Path = REPRODUCED) -> list[str]:
 def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> Host:
     """Read everything that is kept of a host.
 
-    A run's label is its place in the list of kept runs, to which lines are only ever added, so that it stays; withdrawn
+    A run's label is its place in the list of kept runs, to which lines are only ever added, so that it stays; removed
     runs count in it. RecordError if there is nothing, or if a run cannot be read, is not as it was recorded or kept, is
-    gone without having been withdrawn, or has figures that its raw output does not give.
+    gone without a line that says so, or has figures that its raw output does not give.
     """
     folder = reproduced / name
-    if altered := digests.chain_faults(reproduced / digests.NAME) or digests.faults(folder) or withdrawn.faults(folder):
+    if altered := digests.chain_faults(reproduced / digests.NAME) or digests.faults(folder):
         raise RecordError("\n".join(altered))
     runs: list[KeptRun] = []
     preflights: list[Run] = []
@@ -258,12 +261,18 @@ def results_table(host: Host) -> str:
 
 
 def _expected(result: Result, gpus: list[dict]) -> float | None:
-    """The performance model's samples/s for a unit on these GPUs; None for a case or GPUs that it does not know."""
+    """The performance model's samples/s for a unit on these GPUs.
+
+    None for a case or GPUs that it does not know, where it is too unsure to judge, and for what it was fitted on.
+    """
+    case = case_of(result.unit)
+    if case is None or (result.unit.program, Job.of(case, result.unit.program)) in fitted_trainings():
+        return None
     try:
         expected = expect_unit(result.unit, gpus)
     except HardwareError:
         return None
-    return expected.throughput if expected else None
+    return expected.throughput if expected and expected.judges else None
 
 
 @dataclass(frozen=True)

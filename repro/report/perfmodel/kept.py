@@ -11,18 +11,19 @@ from repro.perfmodel.training import kind_of
 from repro.perfmodel.validation import Measurement
 from repro.perfmodel.work import Job
 from repro.planning.derived import case_of
-from repro.report.host.results import hosts, load
+from repro.report.host.results import Host, hosts, load
 from repro.report.host.run import KeptRun
 from repro.runs.digests import REPRODUCED
 
 
 def kept_measurements(reproduced: Path = REPRODUCED) -> list[Measurement]:
-    """Every distinct training of the runs that measured speed, by program and GPU, from the archives of all hosts.
+    """Every distinct training that was measured with a program's newest code, by program and GPU, of all hosts.
 
-    A training that several runs measured counts once, with the figures of the newest: programs change between runs, and
-    the newest is of the program of now. RecordError if a run cannot be read or is not as it was recorded.
+    A training that several runs measured counts once, with the figures of the newest. RecordError if a run cannot be read
+    or is not as it was recorded.
     """
-    rows = [row for name in hosts(reproduced) for kept in load(name, reproduced).measured for row in _rows(name, kept)]
+    read = [load(name, reproduced) for name in hosts(reproduced)]
+    rows = [row for host in read for kept in host.measured for row in _rows(host, kept)]
     if not rows:
         return []
     frame = pd.DataFrame(rows).sort_values(["run", "repeats"], kind="stable")
@@ -30,7 +31,7 @@ def kept_measurements(reproduced: Path = REPRODUCED) -> list[Measurement]:
     return sorted((_measurement(group) for _key, group in groups), key=_order)
 
 
-def _rows(host: str, kept: KeptRun) -> list[dict]:
+def _rows(host: Host, kept: KeptRun) -> list[dict]:
     """A run's measurement of each case on one machine; none for GPUs unknown to the model."""
     found: list[dict] = []
     try:
@@ -39,14 +40,14 @@ def _rows(host: str, kept: KeptRun) -> list[dict]:
         return found
     for result in kept.results:
         case = case_of(result.unit)
-        measured = result.throughputs and result.memory_mib is not None
+        measured = result.throughputs and result.memory_mib is not None and host.is_current(kept, result.unit)
         if case is not None and measured and case.layout.world_size <= len(kept.gpus):
             program = result.unit.program
             found.append(
                 {
                     "name": result.unit.name,
                     "program": program,
-                    "host": host,
+                    "host": host.name,
                     "gpu": kept.gpus[0]["name"],
                     "family": case.family,
                     "kind": kind_of(case),

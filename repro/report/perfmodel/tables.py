@@ -145,8 +145,8 @@ def uncertainty_table(_: Callable, calibration: Calibration) -> Table:
         (_("V100, published programs: {kind}").format(kind=_(KINDS[kind])), level) for kind, level in _here(calibration)
     )
     of_group = (
-        (_("{gpu}, program `{program}`: {family}").format(gpu=gpu, program=program, family=family), level)
-        for (program, gpu, family), level in calibration.measured.items()
+        (_("{gpu}, program `{program}`: {family}").format(gpu=gpu.capitalize(), program=program, family=model), level)
+        for (gpu, program, model), level in calibration.measured.items()
     )
     rest = (_("everything else"), calibration.uncertainty[ELSEWHERE])
     fields = (
@@ -163,8 +163,34 @@ def _here(calibration: Calibration) -> list[tuple[str, Uncertainty]]:
     return [(kind, calibration.uncertainty[kind]) for kind in KINDS]
 
 
+def kernels_table(_: Callable, calibration: Calibration) -> Table:
+    """What the kernels of each program and model reach on a generation of GPUs."""
+    fields = (
+        Field(_("Generation"), lambda row: row[0][0].capitalize()),
+        Field(_("Program"), lambda row: row[0][1]),
+        Field(_("Model"), lambda row: row[0][2]),
+        Field(_("Launch cost (µs)"), lambda row: row[1].launch_us, decimals(1)),
+        Field(_("Factor on the peak's share"), lambda row: row[1].matrix, decimals(2)),
+        Field(_("Factor on the bandwidth's share"), lambda row: row[1].memory, decimals(2)),
+    )
+    return table("kernels", calibration.kernels.items(), fields, _("Fitted for each program and model:"))
+
+
+def coverage_table(_: Callable, calibration: Calibration) -> Table:
+    """How well each generation's expectations hold for the trainings that they were not fitted on."""
+    fields = (
+        Field(_("Generation"), lambda row: row[0].capitalize()),
+        Field(_("Trainings fitted"), lambda row: row[1].fitted, count),
+        Field(_("Throughput, factor"), lambda row: row[1].factor, factor),
+        Field(_("Other trainings"), lambda row: row[1].checked, count),
+        Field(_("Within the factor"), lambda row: row[1].within, count),
+        Field(_("Used to judge"), lambda row: _("yes") if row[1].factor <= JUDGES_WITHIN else _("no")),
+    )
+    return table("coverage", calibration.generations.items(), fields, _("How the expectations hold:"))
+
+
 def kept_kinds_table(_: Callable, kept: pd.DataFrame) -> Table:
-    """For each program, GPU and family the median and the largest error on what kept runs measured."""
+    """For each program, GPU and family the median and the largest error on what the kernels were not fitted on."""
     titles = (_("Trainings"), _("Throughput, median error"), _("Throughput, worst error"), _("Memory, median error"))
     words = (_("Program"), "GPU", _("Family"))
     columns = (
@@ -172,12 +198,12 @@ def kept_kinds_table(_: Callable, kept: pd.DataFrame) -> Table:
         *(Column(title, numeric=True) for title in (*titles, _("Memory, worst error"))),
     )
     rows = []
-    for group, found in kept.groupby(["program", "gpu", "family"]):
+    for group, found in kept[~kept["fitted"]].groupby(["program", "gpu", "family"]):
         errors = summary(found["error"]), summary(found["memory_error"])
         shares = [share for each in errors for share in (each.median, each.worst)]
         cells = (Cell(f"{share:.1%}", share) for share in shares)
         rows.append((*(Cell(str(each)) for each in group), figure(len(found), 0), *cells))
-    return Table("kept-kinds", columns, tuple(rows), _("By program, GPU and family:"))
+    return Table("kept-kinds", columns, tuple(rows), _("Trainings that check the fit, by program, GPU and family:"))
 
 
 def kept_table(_: Callable, kept: pd.DataFrame) -> Table:
@@ -186,6 +212,7 @@ def kept_table(_: Callable, kept: pd.DataFrame) -> Table:
         Field(_("Measurement"), itemgetter("name")),
         Field(_("Program"), itemgetter("program")),
         Field("GPU", itemgetter("gpu")),
+        Field(_("Used for"), lambda row: _("fit") if row["fitted"] else _("check")),
         Field(_("Newest run"), itemgetter("run")),
         Field(_("Runs"), lambda row: len(row["runs"]), count),
         Field(_("Measured (samples/s)"), itemgetter("throughput"), decimals(1)),

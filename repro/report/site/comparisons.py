@@ -66,12 +66,10 @@ def _measured(comparison: Comparison, hosts: Iterable[Host]) -> Iterator[Measure
         return
     for host in hosts:
         for kept in host.measured:
-            results = {each.unit.name: each for each in kept.results}
-            own = [each for each in results.values() if case.name in each.unit.stands_for and not each.unit.baseline_of]
-            others = [each for each in results.values() if each.unit.variant == variant]
+            own = [each for each in kept.results if case.name in each.unit.stands_for and not each.unit.baseline_of]
+            others = {each.unit.baseline_of: each for each in kept.results if each.unit.variant == variant}
             for ours in own:
-                for other in others:
-                    beside = other.unit.baseline_of in (ours.unit.name, ours.unit.tuned_of)
-                    if beside and ours.throughput and other.throughput:
-                        ratio, repeats = ours.throughput / other.throughput, len(ours.throughputs)
-                        yield Measured(host.name, kept, ours.unit.program, ratio, repeats, ours.unit.name, None)
+                theirs = others.get(ours.unit.tuned_of or ours.unit.name)
+                if ours.throughput and theirs and theirs.throughput:
+                    ratio, repeats = ours.throughput / theirs.throughput, len(ours.throughputs)
+                    yield Measured(host.name, kept, ours.unit.program, ratio, repeats, ours.unit.name, None)

@@ -515,23 +515,23 @@ def test_a_lease_does_not_depend_on_whose_clock_its_time_is_by(tmp_path, ahead_s
     request = request_in(tmp_path, slurm=Slurm(lease_seconds=3))
     script = request.script()
     fresh = script[script.index("renewed=''") : script.index("\nbeats()")]
-    looks = f"{fresh}\nfor look in 1 2 3 4 5 6 7 8; do fresh && echo fresh || echo stale; sleep 1; done"
-    lease = tmp_path / "lease"
+    looks = f"{fresh}\nwhile read -r; do fresh && echo fresh || echo stale; done"
+    environment = {**os.environ, "folder": str(tmp_path)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
+    with subprocess.Popen(["bash", "-uc", looks], env=environment, **pipes) as shell:
 
-    def touch():
-        os.utime(lease, (time.time() + ahead_s,) * 2)
+        def look() -> str:
+            shell.stdin.write("\n")
+            return shell.stdout.readline().strip()
 
-    lease.touch()
-    touch()
-    shell = subprocess.Popen(
-        ["bash", "-uc", looks], stdout=subprocess.PIPE, text=True, env={**os.environ, "folder": str(tmp_path)}
-    )
-    for _ in range(3):
-        time.sleep(1)
-        touch()
-    said = shell.communicate()[0].split()
-    assert said[:4] == ["fresh"] * 4, "while it is renewed"
-    assert said[-1] == "stale", "and 3 s after that no longer"
+        (tmp_path / "lease").touch()
+        for _ in range(4):
+            os.utime(tmp_path / "lease", (time.time() + ahead_s,) * 2)
+            assert look() == "fresh", "while it is renewed"
+            time.sleep(1.1)
+        time.sleep(3)
+        assert look() == "stale", "and 3 s after that no longer"
+        shell.stdin.close()
 
 
 def test_without_its_lease_a_job_is_over(tmp_path):

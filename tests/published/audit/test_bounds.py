@@ -12,7 +12,8 @@ from repro.published.audit.flops import efficiency
 from repro.published.audit.material import Material
 from repro.published.audit.plausibility import implied_tflops, state_floor_mib
 from repro.published.cases import Catalogue, Layout
-from repro.published.figures import Figure, published_noise
+from repro.published.figures import Figure
+from repro.published.noise import published_noise
 
 PUBLISHED = Material.load()
 CASES = {case.name: case for case in PUBLISHED.cases}

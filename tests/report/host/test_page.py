@@ -44,8 +44,8 @@ def test_the_page_opens_with_what_was_measured_and_what_follows(reproduced):
     )
     assert "1 in their published configuration and 2 shrunk or otherwise derived" in head
     assert "(runs: 1; attempts: 49, failed: 1, interrupted: 0)." in head
-    assert (
-        "No target is decided: all 9 rest on a single session each, and 2 are needed. 2 of the measured values" in head
+    assert re.search(
+        r"No target is decided: all \d rest on a single session each, and 2 are needed\. 2 of the measured values", head
     )
     assert re.findall(r"figures/(\w+)\.en\.svg", head) == ["ratios", "efficiency"]
     assert "|" not in head, "no table before the figures"
@@ -127,7 +127,9 @@ def test_scaling_and_layouts_are_those_of_the_run(reproduced):
     assert all(row["Model"] == "GPT, AMP" for row in table(page(reproduced), "How does it scale?"))
     found = table(page(reproduced), "Every layout on several GPUs")
     assert {row["Layout"] for row in found} == {"2x1x1", "4x1x1", "1x2x1", "1x4x1"}
-    for row in found:
+    compared = [row for row in found if row["Expected (samples/s)"] != "–"]
+    assert 0 < len(compared) < len(found), "none for what the model was fitted on"
+    for row in compared:
         measured_, expected = float(row["Throughput (samples/s)"]), float(row["Expected (samples/s)"])
         assert float(row["Measured / expected"]) == pytest.approx(measured_ / expected, rel=1e-3)
 
@@ -172,7 +174,7 @@ def test_machine_runs_and_preflight_are_shown(reproduced, host):
     (run,) = table(text, "Runs and their commands")
     name = host.runs[0].run.id
     assert run["Run"] == f'<a id="{name}"></a>R1 [{name}](runs/{name}.zip)'
-    assert run["Command"] == "`make bench MODEL=gpt FIT=2,4 RUNS=runs`"
+    assert run["Command"] == "`make bench MODEL=gpt MAX_GPUS=2,4 RUNS=runs`"
     assert run["Failed"] == "1"
     assert "libcublas.so.13.1" in text
     assert "at best 19.5 GB/s of bus bandwidth; the links can do 39.0 GB/s" in text

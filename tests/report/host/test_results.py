@@ -24,7 +24,7 @@ from repro.report.host.results import (
     targets_of,
 )
 from repro.report.host.rows import MET, MISSED, OPEN, Target, configuration
-from repro.runs.digests import entered, list_of
+from repro.runs.digests import entered, list_of, remove
 from repro.runs.manifest import verify
 from repro.runs.record import RecordError
 from repro.utils.paths import sha256
@@ -243,6 +243,30 @@ def test_the_committed_pages_are_what_the_committed_runs_give(committed):
 
 
 def test_the_task_refuses_what_it_does_not_know(task):
-    done = task("reproduced", HOST="nowhere")
+    done = task("host-reports", HOST="nowhere")
     assert done.returncode == 2
     assert "holds no run" in done.stderr
+
+
+def test_labels_stay_when_an_archive_is_removed_and_the_page_names_it(tmp_path):
+    folder = tmp_path / "reproduced" / "h200"
+    for number in (1, 2):
+        run = bench_run(
+            tmp_path / "runs",
+            f"2026112{number}-080000-gpt-published",
+            "DP_1x1x1_2_1536x16",
+            repeats=(1.0 + number / 1000,),
+        )
+        keep(run.path, folder / "runs" / f"{run.id}.zip")
+    before = {each.run.id: each.label for each in load("h200", folder.parent).runs}
+    old, new = sorted(before)
+    assert "were removed" not in texts(load("h200", folder.parent))
+    remove(folder, [folder / "runs" / f"{old}.zip"], "measured again with newer code")
+    host = load("h200", folder.parent)
+    assert {each.run.id: each.label for each in host.runs} == {new: before[new]}
+    assert f"Kept runs that were removed, with the reasons in SHA256SUMS: {old}." in texts(host)
+
+
+def texts(host) -> str:
+    blocks = [block for section in page.build(host, "en", []).sections for block in section.blocks]
+    return " ".join(text for block in blocks for text in getattr(block, "items", ()) or (getattr(block, "text", ""),))

@@ -1,0 +1,117 @@
+"""Fits what kernels reach on a generation of GPUs on half of the kept trainings, and holds the result against the others.
+
+The constants are fitted on V100s. On other GPUs their errors are not scattered but biased, by program and model: another
+host launches kernels faster, other libraries reach other shares of the peak. So three numbers are fitted for each group
+of a generation, a program and a model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+
+from repro.perfmodel.calibration import DIGITS, minimum
+from repro.perfmodel.constants import Constants, Coverage, Group, Kernels
+from repro.perfmodel.errors import summary
+from repro.perfmodel.predict import predict
+from repro.perfmodel.validation import Measurement, load_measurements
+from repro.perfmodel.work import Job
+
+BOUNDS = {"launch_us": (1.0, 64.0), "matrix": (0.25, 4.0), "memory": (0.125, 8.0)}
+"""Between which each number is sought, on a logarithmic scale; the pull is to the middle, where kernels are as on V100s."""
+PULL = 0.15
+LEAST = 2
+"""The fewest distinct trainings that a group is fitted on."""
+
+
+def halves(measurements: Sequence[Measurement]) -> tuple[list[Measurement], list[Measurement]]:
+    """The half to fit on, and the half to check with: every second training of a program and family, in sorted order.
+
+    A training that was measured on several GPUs is in one half with all of them.
+    """
+    order: dict[tuple[str, str], list[str]] = {}
+    for each in sorted(measurements, key=lambda each: str(each.job)):
+        trainings = order.setdefault((each.program, each.family), [])
+        if str(each.job) not in trainings:
+            trainings.append(str(each.job))
+    first = [each for each in measurements if order[each.program, each.family].index(str(each.job)) % 2 == 0]
+    return first, [each for each in measurements if each not in first]
+
+
+def fit_kernels(measurements: Iterable[Measurement], constants: Constants) -> dict[Group, Kernels]:
+    """The kernels of each group with at least LEAST distinct trainings, by the least squares of logarithmic errors."""
+    groups: dict[Group, list[Measurement]] = {}
+    for each in measurements:
+        groups.setdefault(each.group, []).append(each)
+    return {
+        group: _fit(mine, constants)
+        for group, mine in sorted(groups.items())
+        if len({each.job for each in mine}) >= LEAST
+    }
+
+
+def _fit(measurements: Sequence[Measurement], constants: Constants) -> Kernels:
+    def errors(point: Sequence[float]) -> list[float]:
+        mine = _kernels(point).on(constants)
+        return [error(each, mine) for each in measurements]
+
+    found = _kernels(minimum(len(BOUNDS), PULL, errors))
+    return Kernels(**{name: float(f"{value:.{DIGITS}g}") for name, value in vars(found).items()})
+
+
+def _kernels(point: Sequence[float]) -> Kernels:
+    values = (low * (high / low) ** at for (low, high), at in zip(BOUNDS.values(), point, strict=True))
+    return Kernels(**dict(zip(BOUNDS, values, strict=True)))
+
+
+def error(measurement: Measurement, constants: Constants) -> float:
+    """The logarithm of the modelled throughput over the measured one."""
+    return math.log(predict(measurement.job, measurement.cluster, constants).throughput / measurement.throughput)
+
+
+def coverage(
+    fitted: Sequence[Measurement],
+    checked: Sequence[Measurement],
+    kernels: Mapping[Group, Kernels],
+    constants: Constants,
+) -> Coverage:
+    """How kernels that were fitted on one half of a generation's trainings hold on the other half.
+
+    The factor is what nine in ten of the fitted trainings lie within, each of them left out of the fit, with all its GPUs.
+    """
+    left_out = []
+    for each in fitted:
+        others = fit_kernels((other for other in fitted if _others(each, other)), constants).get(each.group)
+        if others:
+            left_out.append(math.expm1(error(each, others.on(constants))))
+    factor = summary(left_out).level
+    errors = [error(each, kernels[each.group].on(constants)) for each in checked if each.group in kernels]
+    within = sum(abs(each) <= math.log1p(factor) for each in errors)
+    return Coverage(len(fitted), factor, len(errors), within)
+
+
+def _others(one: Measurement, other: Measurement) -> bool:
+    return other.group == one.group and other.job != one.job
+
+
+def calibrate(
+    measurements: Sequence[Measurement], constants: Constants, exchanged: bool = False
+) -> tuple[dict[Group, Kernels], dict[str, Coverage]]:
+    """The kernels of each group from the first half of its trainings, and the coverage of each generation.
+
+    With `exchanged` the halves take each other's part, which shows how much depends on the choice.
+    """
+    fitted, checked = reversed(halves(measurements)) if exchanged else halves(measurements)
+    kernels = fit_kernels(fitted, constants)
+    found = {}
+    for generation in dict.fromkeys(group[0] for group in kernels):
+        mine, others = ([each for each in half if each.group[0] == generation] for half in (fitted, checked))
+        found[generation] = coverage(mine, others, kernels, constants)
+    return kernels, found
+
+
+@cache
+def fitted_trainings() -> frozenset[tuple[str, Job]]:
+    """Program and job of the trainings that the kernels in the repository are fitted on: they check nothing."""
+    return frozenset((each.program, each.job) for each in halves(load_measurements())[0])
