@@ -64,8 +64,9 @@ REMEDIES = """Install one, then run the same command again:
   Debian 11: apt-get install python3 python3-venv
   Ubuntu 22.04: apt-get install python3.10 python3.10-venv; 24.04: add-apt-repository ppa:deadsnakes/ppa first
   RHEL, Rocky, Alma 9: python3 is 3.9; 8: dnf install python39
-  Debian 12 and 13, and others: pyenv install 3.10, which compiles it and needs build-essential libssl-dev zlib1g-dev
-    libffi-dev libbz2-dev liblzma-dev libsqlite3-dev
+  Debian 12 and 13: that of Debian 11, without root, by the commands under "Interpreters" in docs/reference.md
+  others: pyenv install 3.10, which compiles it and needs build-essential libssl-dev zlib1g-dev libffi-dev libbz2-dev
+    liblzma-dev libsqlite3-dev
 or name one: make setup TRAINER_PYTHON=/path/to/python3.10, or a mirror of uv's: UV_PYTHON_INSTALL_MIRROR=https://…
 (set in the environment); RUNTIME=docker trains in the image, which has its own."""
 NEEDED_MIB: dict[Any, int] = {
@@ -180,12 +181,12 @@ def trainer_python_candidates(uv: str) -> Iterator[tuple[str, str]]:
 
 
 def usable(path: str) -> bool:
-    """Whether this interpreter runs, is a 64-bit CPython 3.10 or 3.9, and is on Linux x86-64."""
+    """Whether this is a CPython 3.10 or 3.9 on Linux x86-64 that runs, with the parts that distributions package alone."""
     printed = answer(
         [
             path,
             "-c",
-            "import platform, sys; print(sys.implementation.name, "
+            "import ctypes, distutils.util, platform, sys; print(sys.implementation.name, "
             "'%d.%d' % sys.version_info[:2], platform.system(), platform.machine())",
         ]
     )
@@ -226,7 +227,10 @@ def find_trainer_python(uv: str) -> str:
             say(f"Python for the trainers: {path} (found through {where})")
             return path
         if where == "TRAINER_PYTHON":
-            raise SetupError(f"TRAINER_PYTHON={path} is not a CPython 3.10 or 3.9 for Linux x86-64 that runs.")
+            raise SetupError(
+                f"TRAINER_PYTHON={path} is not a CPython 3.10 or 3.9 for Linux x86-64 that runs and has ctypes and distutils "
+                "(Debian and Ubuntu: pythonX.Y-venv brings them)."
+            )
     say("no Python 3.10 or 3.9 found; asking uv to download one")
     if subprocess.run([uv, "python", "install", TRAINER_PYTHONS[0]]).returncode == 0:
         found = answer([uv, "python", "find", "--no-project", "--managed-python", TRAINER_PYTHONS[0]])

@@ -106,4 +106,8 @@ class CallbackModule(Default):
         message = str(failed.get("msg") or "no message")
         if message == "non-zero return code":
             message = "\n".join((failed.get("stderr") or failed.get("stdout") or message).splitlines()[-LINES:])
+        if (
+            reasons := str(failed.get("module_stderr") or "").strip().splitlines()
+        ):  # what kept the module from answering
+            message = f"{message}: {reasons[-1]}"
         self._failures[result.host.name] = {"task": result.task.get_name(), "message": message.strip()}

@@ -12,7 +12,7 @@ from repro.analysis.results import Result, summarise
 from repro.analysis.verdict import NOISE_FACTOR, check_given, outcome
 from repro.planning.plan import BENCH, SMOKE, Plan, PlanError
 from repro.published.cases import load_catalogue
-from repro.published.figures import published_noise
+from repro.published.noise import published_noise
 from repro.published.rules import rule_of
 from repro.runs.record import Run
 

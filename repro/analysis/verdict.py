@@ -24,7 +24,8 @@ from repro.perfmodel.past_kernels import Gain, gain
 from repro.planning.plan import PUBLISHED, SMOKE, Plan
 from repro.planning.unit import Unit
 from repro.published.cases import Case, Catalogue, load_catalogue
-from repro.published.figures import load_published_cluster, published_noise
+from repro.published.figures import load_published_cluster
+from repro.published.noise import published_noise
 from repro.runs.record import Run
 from repro.utils.errors import ReproError
 from repro.utils.sequential import Looks

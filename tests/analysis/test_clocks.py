@@ -230,9 +230,9 @@ def test_all_lies_within_the_time_of_the_attempt(started, wall_s, named):
 
 @pytest.mark.parametrize(
     ("count", "wall_s", "named"),
-    [(10, 44.1, False), (10, 43.9, True), (10, 59.9, False), (10, 60.1, True), (1, 2.0, False), (0, 500.0, False)],
+    [(10, 44.1, False), (10, 43.9, True), (10, 500.0, False), (1, 2.0, False), (0, 2.0, False)],
 )
-def test_an_attempt_takes_as_long_as_its_gpus_are_sampled(count, wall_s, named):
+def test_an_attempt_takes_at_least_as_long_as_its_gpus_are_sampled(count, wall_s, named):
     samples = [{"index": index} for index in ("0", "1") for _ in range(count)] + [{"index": "2"}] * (count > 0)
     attempt = ATTEMPT | {"started": 999.0, "wall_s": wall_s}
     found = [
@@ -241,7 +241,7 @@ def test_an_attempt_takes_as_long_as_its_gpus_are_sampled(count, wall_s, named):
         if each.what == "seconds of the attempt"
     ]
     assert found == (
-        [("seconds of the attempt", ("attempts.jsonl", wall_s), ("10 samples in gpu.csv", "44.0 to 60.0"))]
+        [("seconds of the attempt", ("attempts.jsonl", wall_s), ("10 samples in gpu.csv", "45 at least"))]
         if named
         else []
     )

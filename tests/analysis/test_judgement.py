@@ -20,7 +20,8 @@ from repro.analysis.verdict import (
     tolerance,
 )
 from repro.published.cases import load_catalogue
-from repro.published.figures import Figure, published_noise
+from repro.published.figures import Figure
+from repro.published.noise import published_noise
 from repro.utils.sequential import Look
 from repro.utils.stats import Interval, TooFew, ratio_interval
 

@@ -311,7 +311,7 @@ def test_the_code_of_older_runs_is_looked_up(tmp_path, monkeypatch, gap, faults,
 
 
 def test_removed_runs_and_other_signers_are_remarked(tmp_path, monkeypatch):
-    monkeypatch.setattr(digests, "reasons", lambda host: {"h200/runs/a.zip": "it was wrong"})
+    monkeypatch.setattr(digests, "removed", lambda host: {"h200/runs/a.zip": "it was wrong"})
     monkeypatch.setattr(digests, "signers", lambda host: [("K", "b"), ("L", "c"), ("none", "d")])
     assert verification.remarks(tmp_path / "h200") == [
         "REMARK: h200/runs/a.zip was removed: it was wrong",

@@ -22,11 +22,12 @@ from repro.runs.history import history
 from repro.runs.metrics import METRICS
 from repro.runs.record import Run
 from repro.runs.signature import Key, fingerprint, sign
-from repro.utils.paths import sha256, sha256_of
+from repro.utils.paths import sha256
 from tests.support.bent import (
     HOST,
     Attack,
     Scene,
+    chain_again,
     check_stopped,
     edit,
     edit_lines,
@@ -138,16 +139,6 @@ def forge_list(scene: Scene) -> None:
     before = digests.entered(scene.kept, scene.listed)
     scene.packed(scene.run, scene.kept)
     chain_again(scene.listed, scene.listed.read_text().replace(str(before), str(sha256(scene.kept))))
-
-
-def chain_again(listed: Path, text: str) -> None:
-    """Write the list with chain lines that agree."""
-    written = ""
-    for line in text.splitlines():
-        chain = f"# chain {sha256_of(written.encode())}"
-        written += f"{chain if digests.CHAIN.fullmatch(line) else line}\n"
-    listed.write_text(written)
-    assert digests.chain_faults(listed) == []
 
 
 CHANGED = r"lines were changed or removed since they were committed"

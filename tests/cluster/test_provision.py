@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -410,3 +411,17 @@ def test_what_ansible_does_now_is_read_from_its_callback(tmp_path):
     assert provision_module._now(summary) == "role 1 of 9, base : Packages: n0, n1, n2, n3, n4, n5 and 2 more"
     now.write_text(json.dumps(["Look at the platform", []]))
     assert provision_module._now(summary) == "Look at the platform"
+
+
+def test_the_reason_of_a_module_that_cannot_start_is_kept_with_its_remedy():
+    spec = importlib.util.spec_from_file_location("nodes_callback", ANSIBLE / "callback" / "nodes.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    callback = module.CallbackModule()
+    answer = {"msg": "No start of json char found", "module_stderr": "sudo: sorry, you must have a tty to run sudo\n"}
+    node, task = SimpleNamespace(name="n1"), SimpleNamespace(get_name=lambda: "record : Note")
+    callback._keep(SimpleNamespace(host=node, task=task, result=answer))
+    said = _hint(callback._failures["n1"]["message"])
+    assert said.startswith(
+        "No start of json char found: sudo: sorry, you must have a tty to run sudo (sudo there wants"
+    )

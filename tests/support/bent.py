@@ -137,6 +137,16 @@ def edit_lines(file: Path, change: Callable[[list[dict]], list[dict] | None]) ->
     file.write_text("".join(json.dumps(line) + "\n" for line in change(lines) or lines))
 
 
+def chain_again(listed: Path, text: str) -> None:
+    """Write the list with chain lines that agree."""
+    written = ""
+    for line in text.splitlines():
+        chain = f"# chain {sha256_of(written.encode())}"
+        written += f"{chain if digests.CHAIN.fullmatch(line) else line}\n"
+    listed.write_text(written)
+    assert digests.chain_faults(listed) == []
+
+
 def forge_manifest(run: Path) -> None:
     """The record that the files, as they are now, would have had from the beginning."""
     found = {path: sha256(run / path) for path in names(run) if path not in OWN}

@@ -8,7 +8,8 @@ from __future__ import annotations
 from repro.published.audit.findings import Finding, Findings, Place, as_figure, compare, ratio_reach, unless
 from repro.published.audit.material import Material
 from repro.published.cases import Case
-from repro.published.figures import Figure, baseline, published_noise
+from repro.published.figures import Figure
+from repro.published.noise import baseline, published_noise
 from repro.utils.i18n import N_, Message
 from repro.utils.stats import median
 

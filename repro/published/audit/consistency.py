@@ -19,7 +19,8 @@ from repro.published.audit.findings import (
 from repro.published.audit.flops import efficiency
 from repro.published.audit.material import Material
 from repro.published.cases import Case, Report
-from repro.published.figures import Figure, baseline, duplicates, published_noise
+from repro.published.figures import Figure
+from repro.published.noise import baseline, duplicates, published_noise
 from repro.utils.i18n import N_, Message
 
 FORMULA = Message("arXiv 2104.04473, equation 3; peak: NVIDIA's V100 data sheet")
@@ -191,7 +192,7 @@ def memory(material: Material) -> Findings:
         used, place = case.published.memory_mib, Place("results", case.name, "memory_mib")
         if used is None:
             continue
-        limit = material.cluster_of(case)["hardware"]["gpu_memory_gb"] * 1024
+        limit = material.cluster_of(case)["hardware"]["gpu_memory_mib"]
         rule = Message("the GPU has {limit} MiB", limit=limit)
         yield unless(used <= limit, "memory", case.report, place, "inconsistency", used, "", rule)
         for other in material.cases:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from repro.published.audit.engine import Audit
 from repro.published.cases import Case, Report
 from repro.published.claim_ids import claim_at
-from repro.published.figures import published_noise, speedup
+from repro.published.noise import published_noise, speedup
 from repro.report.document import Cell, Column, Section, Table, Text
 from repro.report.tables import figure, percent
 from repro.utils.i18n import N_, Translate

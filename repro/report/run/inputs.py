@@ -43,7 +43,8 @@ def input_sections(_: Translate, data: ReportData) -> list[Section]:
                 )
             )
         )
-    if data.plan.scale == SMOKE and any(name.endswith("_data") for name in found):
+    reading = {unit.name for unit in data.plan.units if "standin" in (unit.config.get("data") or {})}
+    if data.plan.scale == SMOKE and reading & found.keys():
         texts.append(
             Text(
                 _(

@@ -70,7 +70,8 @@ class Claim:
 
     `expected` is the performance model's figure for the published cluster and `within` its uncertainty as a factor, both
     None for a speed-up of a case without one on a single GPU. `minutes` are those of the repeats after which a verdict
-    can be reached, `allowed` the relative tolerance around the published figure.
+    can be reached, None where the program cannot be run here; `gpu` is that of the published cluster, `allowed` the
+    relative tolerance around the published figure.
     """
 
     case: Case
