@@ -99,16 +99,16 @@ def traffic(changes: Mapping[str, Mapping[str, Counters]]) -> list[Traffic]:
     return [Traffic.of(node, port, each) for node, ports in changes.items() for port, each in ports.items()]
 
 
-def claims(transport: Mapping, start: Mapping) -> list[str]:
+def claims(transport: Mapping, rdma: bool | None, device: str) -> list[str]:
     """What an attempt claims to have used RDMA for: NCCL's channels, by their log, or all of OneFlow's own transfers.
 
     Parameters
     ----------
     transport : the record of `repro.analysis.nccl_transport.Transport`.
-    start : rank 0's start event. OneFlow's own transfers are all of them only where there is no NCCL, on the CPU.
+    rdma : whether OneFlow's own transfers used RDMA, by rank 0. They are all of them where there is no NCCL, on the CPU.
     """
     ways = [way for way in transport.get("ways", ()) if way.startswith(("NET/IB", "NET/RoCE"))]
-    return [*ways, *(["OneFlow RDMA"] if start.get("rdma") and start.get("device") == "cpu" else [])]
+    return [*ways, *(["OneFlow RDMA"] if rdma and device == "cpu" else [])]
 
 
 def silent_nodes(changes: Mapping[str, Mapping[str, Counters]], iterations: int) -> dict[str, int]:

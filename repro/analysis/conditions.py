@@ -149,7 +149,7 @@ def counted_traffic(found: Evidence) -> Iterable[Reason]:
     Attempts from before they were recorded, and adapters that do not count packets, are not held against a result.
     """
     for attempt in found.succeeded:
-        claimed = claims(attempt.get("transport") or {}, {})
+        claimed = claims(attempt.get("transport") or {}, attempt.get("rdma"), found.unit.config["device"])
         silent = silent_nodes(attempt.get("adapters") or {}, found.unit.config["iterations"]) if claimed else {}
         if silent:
             where = f"{attempt['folder']} ({', '.join(silent)})"

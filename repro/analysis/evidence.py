@@ -219,7 +219,8 @@ def _of_figures(
 
 def _of_adapters(unit: Unit, where: str, folder: RunPath, of_rank_0: list[dict]) -> Iterator[Difference]:
     """Whether adapters sent what a program says that it exchanged over them."""
-    claimed = claims(transport_of(folder, unit.world_size).as_json(), of_rank_0[0] if of_rank_0 else {})
+    rdma = any(event.get("rdma") for event in of_rank_0[:1])
+    claimed = claims(transport_of(folder, unit.world_size).as_json(), rdma, unit.config["device"])
     if not claimed:
         return
     iterations = unit.config["iterations"]

@@ -86,7 +86,7 @@ class RankZero:
 
         `memory_peak_mib` is the largest reading; `memory_allocated_mib` is the most that the program's tensors held,
         `operators` how often each type of operator is in the compiled job, both where the program reports them; `data`
-        is what it says that it read.
+        is what it says that it read, `rdma` whether OneFlow's own transfers between nodes used RDMA.
         """
         return {
             "losses": self._losses,
@@ -98,4 +98,5 @@ class RankZero:
             "parameters": self._start.get("parameters"),
             "operators": self._census.get("operators"),
             "data": self._start.get("data"),
+            "rdma": self._start.get("rdma"),
         }

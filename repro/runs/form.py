@@ -249,6 +249,7 @@ ATTEMPT = table(
         "failure": optional(MESSAGE),
         **dict.fromkeys(("versions", "operators"), optional(mapping(SINGLE))),
         **dict.fromkeys(("code", "data", "transport", "adapters"), optional(table({}))),
+        "rdma": optional(FLAG),
         "cut": several(
             table(
                 {"path": folder, **dict.fromkeys(("printed", "kept"), bounded(0, 2**62))}, ("path", "printed", "kept")

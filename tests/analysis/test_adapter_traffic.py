@@ -62,6 +62,6 @@ def test_an_exchange_in_each_iteration_takes_a_packet_at_least(packets, silent):
 
 
 def test_what_an_attempt_claims():
-    assert claims({"ways": ["P2P", "NET/IB", "NET/Socket"]}, {}) == ["NET/IB"]
-    assert claims({}, {"rdma": True, "device": "cpu"}) == ["OneFlow RDMA"]
-    assert claims({}, {"rdma": True, "device": "cuda"}) == claims({}, {"rdma": False, "device": "cpu"}) == []
+    assert claims({"ways": ["P2P", "NET/IB", "NET/Socket"]}, False, "cuda") == ["NET/IB"]
+    assert claims({}, True, "cpu") == ["OneFlow RDMA"]
+    assert claims({}, True, "cuda") == claims({}, False, "cpu") == claims({}, None, "cpu") == []

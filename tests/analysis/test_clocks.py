@@ -247,3 +247,14 @@ def test_an_attempt_takes_at_least_as_long_as_its_gpus_are_sampled(count, wall_s
     )
     nodes = contradictions(UNIT, attempt | {"nodes": ["a"]}, [events()], samples)
     assert "seconds of the attempt" not in [each.what for each in nodes]
+
+
+def test_on_processors_a_row_may_be_stamped_later_than_it_ended(monkeypatch):
+    """What a rank on a busy processor did in two virtual machines: 16 ms passed between its two readings."""
+    late = {"event3": {"time": 0.016}, "event4": {"time": 0.016}}
+    assert whats(events(**late))
+    monkeypatch.setitem(UNIT.config, "device", "cpu")
+    assert whats(events(**late)) == []
+    allowed = 0.001 * ROW + 0.5
+    assert whats(events(event3={"time": 0.98 * allowed})) == []
+    assert whats(events(event3={"time": 1.02 * allowed}))

@@ -194,7 +194,7 @@ def counted(ways, **packets):
 
 
 def test_infiniband_in_the_log_needs_packets_on_every_node():
-    unit = SimpleNamespace(config={"iterations": 3})
+    unit = SimpleNamespace(config={"iterations": 3, "device": "cuda"})
 
     def of(*attempts):
         return [reason.text() for reason in counted_traffic(replace(evidence(*attempts), unit=unit))]

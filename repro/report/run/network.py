@@ -13,16 +13,14 @@ from repro.utils.i18n import Translate
 MIB = 2**20
 
 
-def network_section(_: Translate, plan: Plan, attempts: list[dict], starts: dict[str, dict]) -> list[Section]:
-    """A row for each configuration and adapter, all nodes together; nothing where no adapter was read.
-
-    `starts` are the start events of rank 0, by the label of their units.
-    """
+def network_section(_: Translate, plan: Plan, attempts: list[dict]) -> list[Section]:
+    """A row for each configuration and adapter, all nodes of its successful attempts; nothing where no adapter was read."""
     rows: list[tuple[Cell, ...]] = []
     for unit in plan.units:
-        read = [each for each in attempts if each["unit"] == unit.name and each.get("adapters")]
+        own = [each for each in attempts if each["unit"] == unit.name and each["status"] == "ok"]
+        read = [each for each in own if each.get("adapters")]
         adapters = sorted({port for each in read for ports in each["adapters"].values() for port in ports})
-        rows += [_row(_, unit, adapter, read, starts.get(unit.label, {})) for adapter in adapters]
+        rows += [_row(_, unit, adapter, read) for adapter in adapters]
     if not rows:
         return []
     text = _(
@@ -42,9 +40,12 @@ def network_section(_: Translate, plan: Plan, attempts: list[dict], starts: dict
     return [Section("network", _("Traffic of the RDMA adapters"), (Text(text), Table("network", columns, tuple(rows))))]
 
 
-def _row(_: Translate, unit: Unit, adapter: str, attempts: list[dict], start: dict) -> tuple[Cell, ...]:
+def _row(_: Translate, unit: Unit, adapter: str, attempts: list[dict]) -> tuple[Cell, ...]:
     by_attempt = [[port for port in traffic(each["adapters"]) if port.adapter == adapter] for each in attempts]
-    said = sorted({claim for each in attempts for claim in claims(each.get("transport") or {}, start)})
+    device = unit.config["device"]
+    said = sorted(
+        {claim for each in attempts for claim in claims(each.get("transport") or {}, each.get("rdma"), device)}
+    )
     silent = any(silent_nodes(each["adapters"], unit.config["iterations"]) for each in attempts) if said else False
     agrees = Cell("–") if not said else Cell(_("NO"), tone="bad") if silent else Cell(_("yes"), tone="good")
     return (

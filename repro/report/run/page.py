@@ -127,7 +127,7 @@ def build(data: ReportData, language: str) -> Document:
         *_failures(_, data),
         *_cut(_, data),
         *nodes_section(_, data.plan, data.attempts),
-        *network_section(_, data.plan, data.attempts, data.starts),
+        *network_section(_, data.plan, data.attempts),
         *_unrecorded(_, data),
         *([_skipped(_, data)] if data.plan.skipped else []),
         deviation_section(_, language, data.plan.units),

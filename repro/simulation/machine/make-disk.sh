@@ -27,7 +27,7 @@ useradd --create-home --shell /bin/bash runner
 install -d -o runner -g runner -m 700 /home/runner/.ssh
 echo 'runner ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/runner
 echo "deb [check-valid-until=no] http://10.0.2.100/debian bookworm main" > /etc/apt/sources.list
-echo 'LABEL=docker /var/lib/docker ext4 defaults 0 0' > /etc/fstab
+echo 'LABEL=docker /var/lib/docker ext4 x-systemd.device-timeout=infinity 0 0' > /etc/fstab
 mkdir -p /var/lib/docker
 : > /etc/resolv.conf
 : > /etc/machine-id
