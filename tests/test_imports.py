@@ -49,7 +49,7 @@ def test_there_is_something_to_read():
 @pytest.mark.parametrize("path", ON_NODES, ids=lambda path: path.name)
 def test_what_runs_on_nodes_needs_the_standard_library_alone(path):
     foreign = {name for name in imported(path) if name.partition(".")[0] not in sys.stdlib_module_names}
-    own = {name for name in foreign if path != PROBE and name.startswith("repro.launch.agent.")}
+    own = {name for name in foreign if path != PROBE and f"{name}.".startswith("repro.launch.agent.")}
     assert foreign - own == set()
 
 

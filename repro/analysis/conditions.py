@@ -38,7 +38,7 @@ LEFT_OUT = N_(
 )
 SHARED = N_("{measured} repeats shared a node, or the network between nodes, with another attempt")
 STILL = N_(
-    "NCCL's log names {expected}, but in {measured} the adapters' own counters stood still: other ways carried the data"
+    "NCCL's log names {expected}, but in {measured} the adapters' own counters did not move: other ways carried the data"
 )
 SHOWN = 5
 

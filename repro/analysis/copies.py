@@ -36,9 +36,9 @@ def noise(rows: Iterable[dict]) -> Noise:
     return frozenset(each for each in quotients if each[1] != 1)
 
 
-def within(run: Run, attempts: Iterable[dict]) -> Iterator[Difference]:
-    """Attempts of a run that are copies of earlier ones."""
-    for copy, original in _copies(_noises(run, attempts)):
+def within(noises: Mapping[str, Noise]) -> Iterator[Difference]:
+    """Attempts of a run that are copies of earlier ones, by the noise of each folder's rows."""
+    for copy, original in _copies(noises.items()):
         says = (ATTEMPTS, "yes"), (METRICS.format(0), f"a copy of {original}")
         yield Difference(copy, "an attempt of its own", says)
 

@@ -88,9 +88,10 @@ def examine(run: Run) -> Evidence:
     found += course.contradictions(run, plan, attempts)
     succeeded = [each for each in attempts if each["status"] == "ok" and each["unit"] in units]
     wellformed = [each for each in succeeded if ATTEMPT.fullmatch(each["folder"])]
+    noises: dict[str, copies.Noise] = {}
     for attempt in wellformed:
-        found += _of_attempt(units[attempt["unit"]], attempt, run.files, gpus)
-    found += dict.fromkeys([*_same_bytes(wellformed, run.files), *copies.within(run, wellformed)])
+        found += _of_attempt(units[attempt["unit"]], attempt, run.files, gpus, noises)
+    found += dict.fromkeys([*_same_bytes(wellformed, run.files), *copies.within(noises)])
     return Evidence(
         len(succeeded),
         tuple(each for each in found if isinstance(each, Difference)),
@@ -167,23 +168,31 @@ def _of_record(plan: Plan, attempts: list[dict], left: list[str]) -> Iterator[Di
             )
 
 
-def _of_attempt(unit: Unit, attempt: dict, files: RunPath, gpus: list[dict]) -> Iterator[Difference | Unrecorded]:
-    """Where a successful attempt's record and its files contradict each other, and what they do not prove."""
+def _of_attempt(
+    unit: Unit, attempt: dict, files: RunPath, gpus: list[dict], noises: dict[str, copies.Noise]
+) -> Iterator[Difference | Unrecorded]:
+    """Where a successful attempt's record and its files contradict each other, and what they do not prove.
+
+    The noise of its rows is added to `noises`.
+    """
     folder = attempt["folder"]
     try:
-        yield from _of_figures(unit, attempt, files / folder, gpus)
+        yield from _of_figures(unit, attempt, files / folder, gpus, noises)
     except LogError as error:
         yield Difference(folder, LOG, ((ATTEMPTS, "read"), ("its folder", error.reason)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecordError, BadZipFile, zlib.error) as error:
         yield Difference(folder, "files", ((ATTEMPTS, "whole"), ("its folder", f"unreadable: {error!r}")))
 
 
-def _of_figures(unit: Unit, attempt: dict, folder: RunPath, gpus: list[dict]) -> Iterator[Difference | Unrecorded]:
+def _of_figures(
+    unit: Unit, attempt: dict, folder: RunPath, gpus: list[dict], noises: dict[str, copies.Noise]
+) -> Iterator[Difference | Unrecorded]:
     where, log = attempt["folder"], read_log(folder)
     metrics = [read_metrics(folder / METRICS.format(rank)) for rank in range(unit.world_size)]
     for line in (line for each in metrics for line in each.damaged):
         yield Difference(where, f"line {line.line} of {line.file}", ((ATTEMPTS, "an event"), ("its folder", line.text)))
     of_rank_0 = metrics[0].events
+    noises[where] = copies.noise(event for event in of_rank_0 if event["event"] == "iteration")
     rank_zero = RankZero(attempt["started"])
     for event in of_rank_0:
         rank_zero.see(event)

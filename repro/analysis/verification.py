@@ -99,10 +99,10 @@ def _names(reproduced: Path) -> Iterator[tuple[bool, str]]:
 
 def remarks(host: Path) -> list[str]:
     """What the list of kept runs says of a host, by its folder, that a reader should know: removed runs, other signers."""
-    removed = [f"REMARK: {path} was removed: {reason}" for path, reason in digests.removed(host).items()]
+    removed = [f"NOTE: {path} was removed: {reason}" for path, reason in digests.removed(host).items()]
     keys = digests.signers(host)
     changed = [
-        f"REMARK: from {run} on archives of {host.name} are signed by {key}, before by {before}: whether that is right only "
+        f"NOTE: from {run} on archives of {host.name} are signed by {key}, before by {before}: whether that is right only "
         f"the owner of {before} knows"
         for (before, _), (key, run) in pairwise(keys)
     ]
@@ -143,7 +143,7 @@ def _figures(evidence: Evidence) -> Iterator[tuple[bool, str]]:
         )
     for fact, count in evidence.unproven.items():
         yield True, f"NOT recorded by {count} of {evidence.attempts} attempts, so that nothing proves it: {fact}"
-    yield from ((True, f"REMARK: {remark}") for remark in evidence.remarks)
+    yield from ((True, f"NOTE: {remark}") for remark in evidence.remarks)
 
 
 def _cut(run: Run) -> Iterator[tuple[bool, str]]:

@@ -33,7 +33,7 @@ KEYS = {
     **dict.fromkeys(("title", "text", "meaning"), table),
     "source": listed(table),
 }
-OPTIONAL = {"cases": listed(text()), "derived": listed(table)}
+OPTIONAL = {"cases": listed(text()), "derived": listed(table), "finding": one_of(True)}
 TEXTS = dict.fromkeys(("en", "zh"), text())
 SOURCE = {"at": text(f"(?:{REFERENCE.pattern})", "repository@commit:path#lines with all 40 digits"), "quote": text()}
 SOURCE_OPTIONAL = {"date": text(r"\d{4}-\d\d-\d\d(?: \d\d:\d\d)?", "a date, YYYY-MM-DD, with hours and minutes or not")}
@@ -74,7 +74,7 @@ class Entry:
     """One point that sources settle ("settled") or leave "open", with texts by language and the consequence for
     comparisons.
 
-    `derived` maps a number in a text to its calculation.
+    `derived` maps a number in a text to its calculation. A `finding` of the audit says what was measured at all.
     """
 
     slug: str
@@ -86,6 +86,7 @@ class Entry:
     sources: tuple[Source, ...]
     cases: tuple[str, ...] = ()
     derived: tuple[tuple[str, str], ...] = ()
+    finding: bool = False
 
 
 def load_history(catalogue: Catalogue, file: Path = FILE) -> tuple[Entry, ...]:
@@ -141,6 +142,7 @@ def _entry(data: dict) -> Entry:
         sources=tuple(Source(**each) for each in data["source"]),
         cases=tuple(data.get("cases", ())),
         derived=tuple((each["value"], each["by"]) for each in data.get("derived", ())),
+        finding=data.get("finding", False),
     )
 
 

@@ -62,23 +62,28 @@ def test_noise_is_the_quotients_of_rows_that_differ():
     assert noise([first, second]) == frozenset({(20, round(second["latency_ms"] / first["latency_ms"], 9))})
 
 
-def test_copies_within_a_run_are_named(run_of):
-    run = run_of("a", rows(1), rows(2), scaled(rows(1), 0.9))
-    (found,) = within(run, run.attempts())
-    assert str(found) == (
-        "units/x/repeat-3.attempt-1: an attempt of its own: yes in attempts.jsonl, "
-        "a copy of units/x/repeat-1.attempt-1 in metrics-rank0.jsonl"
-    )
-    failed = [each | {"status": "failed"} for each in run.attempts()]
-    assert list(within(run, failed)) == []
-    assert list(within(run, [each | {"folder": f"../{each['folder']}"} for each in run.attempts()])) == []
+def test_copies_within_a_run_are_named():
+    noises = {"a": noise(rows(1)), "b": noise(rows(2)), "c": noise(scaled(rows(1), 0.9))}
+    (found,) = within(noises)
+    assert str(found) == "c: an attempt of its own: yes in attempts.jsonl, a copy of a in metrics-rank0.jsonl"
 
 
 @pytest.mark.parametrize(("equal", "named"), [(3, False), (4, True)])
-def test_three_equal_quotients_show_a_copy(run_of, equal, named):
+def test_three_equal_quotients_show_a_copy(equal, named):
     partly = [*rows(1)[:equal], *rows(2)[equal:]]
-    run = run_of("a", rows(1), partly)
-    assert bool(list(within(run, run.attempts()))) is named
+    assert bool(list(within({"a": noise(rows(1)), "b": noise(partly)}))) is named
+
+
+def test_only_attempts_that_succeeded_are_compared(run_of):
+    runs = {"a": run_of("a", rows(1)), "b": run_of("b", rows(1))}
+    assert len(between(runs)) == 1
+    attempts = runs["b"].attempts_file
+    whole = attempts.read_text()
+    for other in ('"status": "failed"', '"status": "ok", "x": 1'):
+        attempts.write_text(whole.replace('"status": "ok"', other))
+        assert bool(between(runs)) is ('"ok"' in other)
+    attempts.write_text(whole.replace('"folder": "units', '"folder": "x/units'))
+    assert between(runs) == []
 
 
 def test_copies_between_runs_are_named_by_both(run_of):

@@ -71,10 +71,10 @@ def test_figures_are_as_computed_or_each_that_is_not_is_named():
     found.unproven, found.remarks = {"operators": 1}, ("a pause",)
     assert list(_figures(found))[1:] == [
         (True, "NOT recorded by 1 of 2 attempts, so that nothing proves it: operators"),
-        (True, "REMARK: a pause"),
+        (True, "NOTE: a pause"),
     ]
     found.holds = False
-    assert [text for _, text in _figures(found)][-1] == "REMARK: a pause", "also where something is wrong"
+    assert [text for _, text in _figures(found)][-1] == "NOTE: a pause", "also where something is wrong"
 
 
 def test_code_is_looked_up_in_a_whole_history(monkeypatch):
@@ -311,10 +311,10 @@ def test_the_code_of_older_runs_is_looked_up(tmp_path, monkeypatch, gap, faults,
 
 
 def test_removed_runs_and_other_signers_are_remarked(tmp_path, monkeypatch):
-    monkeypatch.setattr(digests, "reasons", lambda host: {"h200/runs/a.zip": "it was wrong"})
+    monkeypatch.setattr(digests, "removed", lambda host: {"h200/runs/a.zip": "it was wrong"})
     monkeypatch.setattr(digests, "signers", lambda host: [("K", "b"), ("L", "c"), ("none", "d")])
     assert verification.remarks(tmp_path / "h200") == [
-        "REMARK: h200/runs/a.zip was removed: it was wrong",
-        "REMARK: from c on archives of h200 are signed by L, before by K: whether that is right only the owner of K knows",
-        "REMARK: from d on archives of h200 are signed by none, before by L: whether that is right only the owner of L knows",
+        "NOTE: h200/runs/a.zip was removed: it was wrong",
+        "NOTE: from c on archives of h200 are signed by L, before by K: whether that is right only the owner of K knows",
+        "NOTE: from d on archives of h200 are signed by none, before by L: whether that is right only the owner of L knows",
     ]

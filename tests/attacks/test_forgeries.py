@@ -776,7 +776,7 @@ def signer_exchanged(scene):
 
 @attack(
     "an unfavourable run removed with a line",
-    r"REMARK: h200/runs/20261126-025735-all-published\.zip was removed: a mistake",
+    r"NOTE: h200/runs/20261126-025735-all-published\.zip was removed: a mistake",
 )
 def removed_with_a_line(scene):
     digests.remove(scene.hosts / HOST, [scene.kept], "a mistake")

@@ -192,7 +192,7 @@ def memory(material: Material) -> Findings:
         used, place = case.published.memory_mib, Place("results", case.name, "memory_mib")
         if used is None:
             continue
-        limit = material.cluster_of(case)["hardware"]["gpu_memory_gb"] * 1024
+        limit = material.cluster_of(case)["hardware"]["gpu_memory_mib"]
         rule = Message("the GPU has {limit} MiB", limit=limit)
         yield unless(used <= limit, "memory", case.report, place, "inconsistency", used, "", rule)
         for other in material.cases:

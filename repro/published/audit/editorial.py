@@ -217,7 +217,7 @@ def encodings(material: Material) -> Findings:
                 "encoding",
                 report.id,
                 Place(section, "", key),
-                "editorial",
+                "typing",
                 text,
                 right or "",
                 rule,
@@ -276,7 +276,7 @@ def _spelling(report: str, place: Place, word: str) -> Finding | None:
         return HOLDS
     rule = Message('"{word}" is a misspelling of "{term}"', word=word, term=near[0])
     source = Message("the usual spelling")
-    return finding("spelling", report, place, "editorial", word, near[0], rule, severity="note", source=source)
+    return finding("spelling", report, place, "typing", word, near[0], rule, severity="note", source=source)
 
 
 def _unit(report: str, place: Place, unit: str) -> Finding | None:
@@ -284,7 +284,7 @@ def _unit(report: str, place: Place, unit: str) -> Finding | None:
     rule = Message("m is the prefix milli, mega is M; memory is read with nvidia-smi, which reports MiB")
     source = Message("nvidia-smi prints MiB")
     return unless(
-        right == unit, "unit", report, place, "editorial", unit, f"{right} (MiB)", rule, severity="note", source=source
+        right == unit, "unit", report, place, "typing", unit, f"{right} (MiB)", rule, severity="note", source=source
     )
 
 
@@ -297,7 +297,7 @@ def _pattern(report: str, place: Place, column: str, cases: Sequence[Case]) -> F
     rule = Message(
         "the heading specifies {n} numbers, but the rows have another form: {rows}", n=len(parts), rows=wrong
     )
-    return unless(not wrong, "pattern", report, place, "editorial", ", ".join(wrong[:1]), "", rule, severity="note")
+    return unless(not wrong, "pattern", report, place, "typing", ", ".join(wrong[:1]), "", rule, severity="note")
 
 
 RULES = (

@@ -10,7 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.models.registry import spec_of
-from repro.published.audit import arithmetic, claims, consistency, editorial, environment, plausibility
+from repro.published.audit import (
+    arithmetic,
+    bounds,
+    claims,
+    consistency,
+    editorial,
+    environment,
+    origins,
+    plausibility,
+    side_tables,
+    twice,
+)
 from repro.published.audit.findings import SEVERITIES, Finding
 from repro.published.audit.flops import Efficiency, efficiency
 from repro.published.audit.material import Material
@@ -18,7 +29,7 @@ from repro.published.noise import Noise, published_noise
 from repro.utils.paths import DATA
 
 REGISTER = DATA / "findings.toml"
-MODULES = (arithmetic, consistency, plausibility, editorial, claims, environment)
+MODULES = (origins, arithmetic, consistency, plausibility, editorial, claims, environment, twice, bounds, side_tables)
 RULES = tuple(rule for module in MODULES for rule in module.RULES)
 
 
@@ -61,7 +72,7 @@ def audit(data: Path | Material = DATA) -> Audit:
     Returns
     -------
     Audit
-        Findings ordered by report, then severity, then rule.
+        Findings on what was measured at all, then the others, then typing errors; each by report, severity and rule.
     """
     material = data if isinstance(data, Material) else Material.load(data)
     checks, found = [], []
@@ -71,7 +82,7 @@ def audit(data: Path | Material = DATA) -> Audit:
         found += bad
         checks.append(Check(name, title, len(results), len(bad)))
     order = {report.id: place for place, report in enumerate(material.reports)}
-    found.sort(key=lambda each: (order.get(each.report, len(order)), SEVERITIES.index(each.severity)))
+    found.sort(key=lambda each: (each.rank, order.get(each.report, len(order)), SEVERITIES.index(each.severity)))
     return Audit(material, tuple(checks), _unique(found), published_noise(material.cases), _efficiencies(material))
 
 

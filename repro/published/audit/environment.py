@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from itertools import combinations
 
 from repro.published.audit.findings import Finding, Findings, Place, unless
 from repro.published.audit.material import Material
@@ -217,6 +219,12 @@ def _sizes(material: Material, report: Report, hardware: dict) -> Findings:
             source=CLUSTER,
         )
     if addresses := report.settings.get("node_addresses"):
+        twice = [each for each, count in Counter(addresses).items() if count > 1]
+        place = Place("text", "", "node_addresses")
+        rule = Message("each node has an address of its own")
+        yield unless(
+            not twice, "same-address", report.id, place, "inconsistency", ", ".join(twice), "", rule, severity="warning"
+        )
         unknown = [each for each in addresses if each not in hardware["addresses"]]
         rule = Message("the cluster's nodes have the addresses {known}", known=hardware["addresses"])
         place = Place("text", "", "node_addresses")
@@ -261,9 +269,26 @@ def _gpus(report: str, printed: str, hardware: dict) -> Finding | None:
 
 
 def _threads(affinities: list[str]) -> int:
-    spans = {span for text in affinities for span in text.split(",") if span}
-    ends = [tuple(map(int, span.split("-"))) for span in spans]
-    return len({cpu for low, high in ends for cpu in range(low, high + 1)})
+    return len(set().union(*map(_cpus, affinities)))
+
+
+def _cpus(affinity: str) -> set[int]:
+    """The CPUs of an affinity such as "0-11,24-35"; none of an empty one."""
+    ends = [tuple(map(int, span.split("-"))) for span in affinity.split(",") if span]
+    return {cpu for low, high in ends for cpu in range(low, high + 1)}
+
+
+def affinities(material: Material) -> Findings:
+    """A CPU is in one NUMA node: two affinities of the topology are the same, or have no CPU in common."""
+    for name in dict.fromkeys(report.cluster for report in material.reports):
+        owner = next(report.id for report in material.reports if report.cluster == name)
+        topology = material.clusters[name]["topology"]
+        known = dict.fromkeys(each for each in topology["cpu_affinity"] if each)
+        for one, other in combinations(known, 2):
+            both = sorted(_cpus(one) & _cpus(other))
+            rule = Message("{one} and {other} have CPUs in common: {cpus}", one=one, other=other, cpus=both)
+            place = Place("topology", one, other)
+            yield unless(not both, "affinity", owner, place, "inconsistency", other, "", rule)
 
 
 def topologies(material: Material) -> Findings:
@@ -307,4 +332,5 @@ RULES = (
     ("trainer", N_("the trainer's commit"), trainers),
     ("environment", N_("the environment against the cluster"), environments),
     ("topology", N_("the topology matrix"), topologies),
+    ("affinity", N_("CPU affinities"), affinities),
 )

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from repro.published.cases import Case
 
 
-KINDS = ("arithmetic", "inconsistency", "editorial", "stray", "missing")
+PROVENANCE, TYPING = "provenance", "typing"
+KINDS = (PROVENANCE, "arithmetic", "inconsistency", "editorial", "stray", "missing", TYPING)
 SEVERITIES = ("error", "warning", "note")
 RESULTS, PEERS = "results", "peers"
 """The table of a report's own figures, and what stands for a report at figures of other frameworks."""
@@ -72,6 +73,16 @@ class Finding:
     def elsewhere(self) -> str:
         """The value from another source, empty if there is none."""
         return self.expected if self.source else ""
+
+    @property
+    def hint(self) -> bool:
+        """Whether it is a typing error, which concerns how something is written and not what was measured."""
+        return self.kind == TYPING
+
+    @property
+    def rank(self) -> int:
+        """Its place in a list: what was measured at all comes first, typing errors last."""
+        return 0 if self.kind == PROVENANCE else 2 if self.hint else 1
 
     @property
     def claim(self) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 
 from repro.models.registry import spec_of
-from repro.published.audit.findings import Finding, Findings, Place, slug, unless
+from repro.published.audit.findings import PROVENANCE, Finding, Findings, Place, slug, unless
 from repro.published.audit.material import Material
 from repro.published.cases import Case, Report
 from repro.published.figures import Figure, Peer
@@ -339,12 +339,11 @@ def _accuracy(report: Report, table: str, rows: Iterable[dict], cases: Iterable[
         "accuracy",
         report.id,
         place,
-        "inconsistency",
+        PROVENANCE,
         highest["top_1"],
         f"<= {TOP_1:.2f}",
         rule,
         evidence,
-        "warning",
         source=TRAINED,
     )
 

@@ -94,4 +94,4 @@ def _remarks(_: Translate, host: Host) -> Iterator[Table]:
         caption = _(
             "What contradicts nothing, but should be known: repeats that are missing, times without an attempt."
         )
-        yield Table("remarks", columns(_("Run"), _("Remark")), rows, caption)
+        yield Table("remarks", columns(_("Run"), _("Note")), rows, caption)

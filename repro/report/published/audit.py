@@ -13,11 +13,13 @@ from repro.report.tables import figure, percent, words
 from repro.utils.i18n import N_, Translate
 
 KINDS = {
+    "provenance": N_("what was measured"),
     "arithmetic": N_("arithmetic"),
     "inconsistency": N_("contradiction"),
     "editorial": N_("editorial"),
     "stray": N_("stray row"),
     "missing": N_("missing"),
+    "typing": N_("typing error"),
 }
 SEVERITIES = {"error": N_("error"), "warning": N_("doubtful"), "note": N_("note")}
 TONES = {"error": "bad", "warning": "", "note": "muted"}
@@ -36,6 +38,8 @@ TABLES = {
     "example log": N_("example log"),
     "rows of a log": N_("rows of a log"),
     "figures of another version": N_("figures of another version"),
+    "later run": N_("later run"),
+    "history": N_("history"),
 }
 COLUMNS = {
     "case": N_("case"),
@@ -58,6 +62,14 @@ COLUMNS = {
     "global_batch": N_("global batch size"),
     "warmup_iterations": N_("warm-up"),
     "top_1": N_("top-1 accuracy"),
+    "gpu_utilisation": N_("utilisation of the GPU"),
+    "iteration": N_("iteration"),
+    "loss": N_("loss"),
+    "repeats": N_("repeats"),
+    "date": N_("date"),
+    "unit": N_("unit"),
+    "batch": N_("batch size"),
+    "node_addresses": N_("addresses of the nodes"),
     "section Test Environment": N_("section Test Environment"),
 }
 
@@ -104,17 +116,23 @@ def findings(_: Translate, found: tuple[Finding, ...], with_report: bool = False
         _(
             "“Recomputed” is calculated from the report's own figures and text, to the precision that it prints; "
             "values from elsewhere are in the next column, with their source. Error: wrong. Doubtful: contradicts "
-            "another source or may mislead. Note: read with care."
+            "another source or may mislead. Note: read with care. What was measured at all comes first, typing errors last."
         )
     )
     return Section("audit", _("Audit"), (Text(tally(_, found)), text, Table("audit", columns, rows)))
 
 
 def tally(_: Translate, found: tuple[Finding, ...]) -> str:
-    """How many findings of each weight."""
-    count = Counter(each.severity for each in found)
-    return _("Findings: {all} (errors: {errors}; doubtful: {warnings}; notes: {notes}).").format(
-        all=len(found), errors=count["error"], warnings=count["warning"], notes=count["note"]
+    """How many findings of each weight, and how many hints at typing errors, which are none."""
+    count = Counter(each.severity for each in found if not each.hint)
+    return _(
+        "Findings: {all} (errors: {errors}; doubtful: {warnings}; notes: {notes}). Typing errors: {hints}."
+    ).format(
+        all=count.total(),
+        errors=count["error"],
+        warnings=count["warning"],
+        notes=count["note"],
+        hints=sum(each.hint for each in found),
     )
 
 

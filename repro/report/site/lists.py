@@ -44,12 +44,11 @@ def published(language: str, audit: Audit) -> Document:
 def audited(language: str, audit: Audit) -> Document:
     """The whole audit, errors first."""
     _ = catalogue(language).gettext
-    ordered = tuple(
-        each for severity in audit_report.SEVERITIES for each in audit.findings if each.severity == severity
-    )
+    severities = list(audit_report.SEVERITIES)
+    ordered = tuple(sorted(audit.findings, key=lambda each: (each.rank, severities.index(each.severity))))
     lead = _(
         "Every figure and statement of the published reports, checked against the report's own figures and against other "
-        "sources. Errors first."
+        "sources. What was measured at all comes first, then errors; typing errors are last."
     )
     sections = (
         audit_report.findings(_, ordered, with_report=True),

@@ -6,7 +6,18 @@ from dataclasses import replace
 import pytest
 
 from repro.models.registry import spec_of
-from repro.published.audit import arithmetic, claims, consistency, editorial, environment, plausibility
+from repro.published.audit import (
+    arithmetic,
+    bounds,
+    claims,
+    consistency,
+    editorial,
+    environment,
+    plausibility,
+    side_tables,
+    twice,
+)
+from repro.published.audit.engine import audit
 from repro.published.audit.findings import Place
 from repro.published.audit.flops import efficiency
 from repro.published.audit.material import Material
@@ -382,7 +393,7 @@ def test_scaling_below_one_is_found(factor, found):
     assert bool(new(consistency.scaling, changed)) is found
 
 
-@pytest.mark.parametrize(("memory", "found"), [(16384, False), (16385, True)])
+@pytest.mark.parametrize(("memory", "found"), [(16160, False), (16161, True)])
 def test_memory_beyond_the_gpus_is_found(memory, found):
     name = "MP_PP_1x8x4_512_2304x24"
     changed = with_figure(name, memory_mib=memory)
@@ -1041,3 +1052,263 @@ def test_a_copied_figure_that_lost_its_decimals_differs():
     )
     whole = with_cells(report.id, what, column, {row["case"]: int(float(row[column]))})
     assert [each for each in new(consistency.copies, whole) if row["case"] in each]
+
+
+# what occurs twice
+
+
+def test_a_row_that_has_all_figures_of_another_configuration_is_found():
+    figures = CASES[DP8].published
+    same = {"throughput": figures.throughput, "latency_ms": figures.latency_ms, "memory_mib": figures.memory_mib}
+    name = "MP_1x8x1_16_1536x16"
+    assert f"gpt-3d-2021-05/copied-row/{name}/throughput" in new(twice.copied_rows, with_figure(name, **same))
+    for each in same:
+        assert not new(twice.copied_rows, with_figure(name, **{**same, each: same[each] + 1}))
+
+
+def test_a_single_equal_figure_is_no_copy():
+    """Both have 149.8 samples/s and nothing else that was measured."""
+    one, other = (CASES[f"bert_1n1g_bs{batch}"].published for batch in (64, 96))
+    assert one.throughput == other.throughput and not ids(twice.copied_rows, PUBLISHED)
+
+
+@pytest.mark.parametrize(
+    ("repeats", "found"),
+    [
+        ((1160.4, 1158.3, 1159.0, 1157.9, 1157.3, 1159.7, 1158.5), True),
+        ((1158.5, 1160.4, 1158.3, 1159.0, 1157.9, 1157.3, 1159.7), True),
+        ((1158.6, 1160.4, 1158.3, 1159.0, 1157.9, 1157.3, 1159.7), False),
+    ],
+)
+def test_a_group_of_repeats_that_another_case_has_is_found(repeats, found):
+    changed = with_figure("bert_1n8g_bs64", repeats=tuple(Figure(str(each)) for each in repeats))
+    assert ("bert-2020-08-22/copied-repeats/bert_1n8g_bs64/repeats" in ids(twice.copied_repeats, changed)) is found
+
+
+def test_few_different_repeats_in_another_order_are_chance():
+    one, other = (CASES[f"bert_1n1g_bs{batch}"].published.repeats for batch in (64, 96))
+    assert sorted(one) == sorted(other) and len(set(one)) == twice.DISTINCT - 1
+    assert not ids(twice.copied_repeats, PUBLISHED)
+
+
+@pytest.mark.parametrize(("factor", "found"), [(1.0299, False), (1.0301, True), (0.9701, False), (0.9699, True)])
+def test_memory_of_one_configuration_under_two_names(factor, found):
+    memory = float(CASES[DP8].published.memory_mib)
+    name = "2D_8x1x1_16_1536x16"
+    changed = with_figure(name, memory_mib=round(memory * factor, 3))
+    assert bool(new(twice.one_configuration, changed)) is found
+    peer = next(each for each in PUBLISHED.peers if each.case == DP8)
+    other = with_peer(lambda each: each.case == name, memory_mib=Figure(f"{peer.memory_mib * factor:.3f}"))
+    assert new(twice.one_configuration, other) == ({f"peers/same-memory/{name}/memory_mib"} if found else set())
+
+
+# what a figure can be
+
+
+@pytest.mark.parametrize(("share", "found"), [(0.951, False), (0.949, True)])
+def test_a_larger_batch_that_is_much_slower_is_found(share, found):
+    small, large = (f"resnet50_0808_1n4g_bs{batch}" for batch in (128, 160))
+    changed = with_figure(large, throughput=float(CASES[small].published.throughput) * share)
+    assert bool(new(bounds.larger_batches, changed)) is found
+    peers = [each for each in PUBLISHED.peers if each.framework == "MXNet" and each.model == "bert" and each.gpus == 1]
+    assert [each.micro_batch for each in peers] == [32, 64]
+    slow = with_peer(lambda each: each is peers[1], throughput=Figure(f"{peers[0].throughput * share:.4f}"))
+    assert bool(new(bounds.larger_batches, slow)) is found
+
+
+@pytest.mark.parametrize(("memory", "found"), [(16160, False), (16161, True), (0, True), (1, False)])
+def test_a_peer_has_the_memory_of_the_card(memory, found):
+    changed = with_peer(lambda each: each.framework == "DeepSpeed", memory_mib=Figure(str(memory)))
+    assert bool(new(bounds.devices, changed)) is found
+
+
+@pytest.mark.parametrize(("share", "found"), [(100, False), (101, True), (1, False), (0, True)])
+def test_a_gpu_is_busy_all_of_the_time_at_most(share, found):
+    changed = with_peer(lambda each: each.framework == "DeepSpeed", gpu_utilisation=Figure(str(share)))
+    assert bool(new(bounds.devices, changed)) is found
+    case = with_figure("gpt2_small_2n8g_bs4_zero0", gpu_utilisation=share)
+    assert bool(new(bounds.devices, case)) is found
+
+
+@pytest.mark.parametrize(("memory", "found"), [(15386, False), (15387, True)])
+def test_a_sharded_peer_takes_less_than_an_unsharded_one(memory, found):
+    def first(each):
+        return each.optimizer_sharding == 1 and each.gpus == 8
+
+    assert bool(new(bounds.sharded_peers, with_peer(first, memory_mib=Figure(str(memory))))) is found
+
+
+@pytest.mark.parametrize(
+    ("cell", "found"),
+    [
+        ("9547(-1754,↓15.5%)", False),
+        ("9547(−1754,↓15.5%)", False),
+        ("9547(+1754,↓15.5%)", True),
+        ("9547(-1754,↑15.5%)", True),
+        ("9547(1754,15.5%)", True),
+    ],
+)
+def test_signs_and_arrows_are_those_of_the_changes(cell, found):
+    name = "gpt2_small_1n8g_bs4_zero1"
+    changed = with_figure(name, printed={**CASES[name].published.printed, "memory": cell})
+    place = f"gpt2-small-2020-12/sign/{name}/memory_sign"
+    assert new(bounds.signs, changed) == ({place} if found else set())
+
+
+# what surrounds the figures
+
+
+def with_table(identity, what, rows):
+    """The published data with other rows, each a list, of a report's side table."""
+    report = PUBLISHED.catalogue.report(identity)
+    tables = tuple(
+        {**each, "rows": rows(each["rows"])} if each["what"] == what else each for each in report.also_printed
+    )
+    return with_report(identity, also_printed=tables)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "found"),
+    [
+        (3, 384.927 * 1.0499, False),
+        (3, 384.927 * 1.0501, True),
+        (3, 384.704 * 0.9501, False),
+        (3, 384.704 * 0.9499, True),
+        (2, 1.0, False),
+        (2, 1.001, True),
+        (2, -0.001, True),
+        (1, 6.505637, False),
+        (1, 6.505638, True),
+        (1, 0.0, True),
+        (0, 41, False),
+        (0, 40, True),
+    ],
+)
+def test_a_row_of_a_sample_log_can_be(column, value, found):
+    def changed(rows):
+        row = list(rows[2])
+        row[column] = value
+        return [*rows[:2], row, *rows[3:]]
+
+    material = with_table("resnet50-2020-08-08", "example log", changed)
+    names = ("iteration", "loss", "top_1", "throughput")
+    place = f"resnet50-2020-08-08/sample-row/row-3/{names[column]}"
+    assert (place in new(side_tables.sample_logs, material)) is found
+
+
+@pytest.mark.parametrize("sigmas", [2.99, 3.01, -2.99, -3.01])
+def test_a_later_run_lies_within_the_noise(sigmas):
+    noise = published_noise(PUBLISHED.cases).largest
+    value = float(CASES["bert_1n8g_bs24"].published.throughput) * (1 + sigmas * math.sqrt(2) * noise)
+    material = with_table(
+        "bert-2020-08-22",
+        "later run",
+        lambda rows: [[*row[:3], value] if row[:3] == [1, 8, 24] else row for row in rows],
+    )
+    place = "bert-2020-08-22/later-run/bs24-8-GPU/throughput"
+    assert (place in new(side_tables.later_runs, material)) is (abs(sigmas) > 3)
+
+
+@pytest.mark.parametrize(("factor", "found"), [(0.999, True), (1.001, False), (2.06, False), (2.08, True)])
+def test_a_later_run_scales_as_far_as_its_gpus(factor, found):
+    material = with_table(
+        "bert-2020-08-22",
+        "later run",
+        lambda rows: [[*row[:3], 2078.66 * factor] if row[:3] == [4, 8, 48] else row for row in rows],
+    )
+    place = "bert-2020-08-22/later-scaling/bs48-32-GPU/scaling"
+    assert (place in new(side_tables.later_runs, material)) is found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("2020-8-25", False),
+        ("2020-8-26", True),
+        ("2020-08-19", False),
+        ("2020-08-18", True),
+        ("Aug 22 2020", False),
+        ("Aug 22 2021", True),
+        ("20200822", False),
+        ("2020-8-32", True),
+        ("August 22, 2020", False),
+        ("Foo 22 2020", True),
+    ],
+)
+def test_dates_are_those_of_the_report(text, found):
+    report = PUBLISHED.catalogue.report("bert-2020-08-22")
+    material = with_report(report.id, claims={**report.claims, "date": text})
+    assert new(side_tables.dates, material) == ({"bert-2020-08-22/date/date"} if found else set())
+
+
+@pytest.mark.parametrize(("name", "found"), [("median", False), ("mean", True), ("best", True), ("unknown", False)])
+def test_the_named_statistic_gives_the_figure(name, found):
+    report = PUBLISHED.catalogue.report("bert-2020-08-22")
+    material = with_report(report.id, claims={**report.claims, "statistic": name})
+    assert bool(new(side_tables.statistics, material)) is found
+
+
+@pytest.mark.parametrize(("count", "found"), [(7, False), (6, True), (8, True)])
+def test_there_are_as_many_repeats_as_the_text_says(count, found):
+    report = PUBLISHED.catalogue.report("bert-2020-08-22")
+    material = with_report(report.id, claims={**report.claims, "repeats": count})
+    assert bool(new(side_tables.statistics, material)) is found
+
+
+@pytest.mark.parametrize(
+    ("column", "found"),
+    [
+        ("gpu_mem(MiB)", False),
+        ("gpu_mem(%)", True),
+        ("gpu_util(%)", False),
+        ("gpu_util(ms)", True),
+        ("lantency(ms)", False),
+        ("latency(MiB)", True),
+        ("throughput(images/s)", False),
+        ("throughput(ms)", True),
+        ("whatever(ms)", False),
+    ],
+)
+def test_a_columns_unit_is_one_of_its_quantity(column, found):
+    heading = ({"table": "T", "columns": [column]},)
+    assert bool(new(side_tables.units, with_report("bert-2020-08-22", heading=heading))) is found
+
+
+@pytest.mark.parametrize(("unit", "found"), [("samples/s", False), ("images/s", False), ("sentences/s", True)])
+def test_a_peers_unit_is_one_of_its_model(unit, found):
+    assert bool(new(side_tables.units, with_peer(lambda each: each.model == "resnet50", unit=unit))) is found
+
+
+# the machine
+
+
+@pytest.mark.parametrize(("last", "found"), [("10.11.0.5", False), ("10.11.0.2", True)])
+def test_no_two_nodes_have_one_address(last, found):
+    report = PUBLISHED.catalogue.report("resnet50-2020-08-08")
+    addresses = [*report.settings["node_addresses"][:3], last]
+    material = with_report(report.id, settings={**report.settings, "node_addresses": addresses})
+    place = "resnet50-2020-08-08/same-address/node_addresses"
+    assert (place in new(environment.environments, material)) is found
+
+
+@pytest.mark.parametrize(("second", "found"), [("12-23,36-47", False), ("11-23,36-47", True), ("12-23,35-47", True)])
+def test_a_cpu_is_in_one_numa_node(second, found):
+    cluster = PUBLISHED.clusters["v100x32"]
+    affinities = [second if each.startswith("12") else each for each in cluster["topology"]["cpu_affinity"]]
+    changed = {**cluster, "topology": {**cluster["topology"], "cpu_affinity": affinities}}
+    material = replace(PUBLISHED, clusters={**PUBLISHED.clusters, "v100x32": changed})
+    assert bool(new(environment.affinities, material)) is found
+
+
+# the order of findings
+
+
+def test_what_was_measured_leads_the_list_and_typing_errors_end_it():
+    result = audit(PUBLISHED)
+    ranks = [each.rank for each in result.findings]
+    assert ranks == sorted(ranks) and set(ranks) == {0, 1, 2}
+    leading = [each.id.split("/")[1] for each in result.findings if each.rank == 0]
+    assert sorted(leading) == ["accuracy", "accuracy", "origin", "origin", "origin"]
+    assert all(each.severity == "error" for each in result.findings if each.rank == 0)
+    hints = {each.id.split("/")[1] for each in result.findings if each.hint}
+    assert hints == {"encoding", "spelling", "unit", "pattern"}

@@ -17,6 +17,9 @@ AUDIT = audit()
 BY_ID = {found.id: found for found in AUDIT.findings}
 
 EXPECTED = {
+    "resnet50-2020-08-08/origin/resnet50-accuracy-of-one",
+    "resnet50-2020-08-08/origin/resnet50-figures-taken-back",
+    "gpt-3d-2021-05/origin/gpt-3d-three-builds",
     "bert-2020-08-22/missing/bs24-32-GPU/throughput",
     "bert-2020-08-22/spelling/section-Test-Environment/主要应软件配置",
     "bert-2020-08-22/stray/bs48-32-GPU/throughput",
@@ -197,6 +200,7 @@ def test_nothing_is_said_of_figures_that_are_right():
     assert not [found for found in AUDIT.of(BERT) if found.kind == "arithmetic"]
     assert {found.id.split("/")[1] for found in AUDIT.of(R08) if found.severity != "note"} == {
         "accuracy",
+        "origin",
         "memory-siblings-figures-of-another-version",
     }
 

@@ -1,0 +1,129 @@
+"""Rules on what a figure can be at all: of a larger batch, a GPU's memory and utilisation, or a composed cell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from repro.published.audit.findings import PEERS, Finding, Findings, Place, unless
+from repro.published.figures import Peer
+from repro.utils.i18n import N_, Message
+
+if TYPE_CHECKING:
+    from repro.published.audit.material import Material
+    from repro.published.cases import Case
+
+
+LESS = 0.05
+"""How much slower a larger batch may be; in the published reports 0.4 %, of other frameworks 4 %."""
+CARD = Message("the total that nvidia-smi shows of this GPU")
+SIGNS = {"-": -1, "−": -1, "↓": -1, "+": 1, "↑": 1}
+
+
+def larger_batches(material: Material) -> Findings:
+    """A larger batch is not much slower in the same layout, of other frameworks either."""
+    for first, second in _by_batch(material):
+        place = Place("results", second.name, "throughput")
+        yield _not_slower(first.published.throughput, second.published.throughput, first.name, second.report, place)
+    for smaller, larger in _peers_by_batch(material):
+        place = Place(PEERS, peer_name(larger), "batch")
+        yield _not_slower(smaller.throughput, larger.throughput, peer_name(smaller), PEERS, place)
+
+
+def _not_slower(before: float, after: float, other: str, report: str, place: Place) -> Finding | None:
+    rule = Message(
+        "{other} has {before} samples/s with a smaller batch, this is {share}% of it",
+        other=other,
+        before=before,
+        share=f"{100 * after / before:.1f}",
+    )
+    fits = after >= before * (1 - LESS)
+    return unless(fits, "larger-batch", report, place, "inconsistency", after, "", rule, severity="warning")
+
+
+def _by_batch(material: Material) -> Iterator[tuple[Case, Case]]:
+    """Every two cases that differ in their micro-batch alone, the smaller one first."""
+    keys = ("report", "layout", "accumulation_steps", "shape", "optimizer_sharding", "precision")
+    for first, second in combinations(material.cases, 2):
+        if all(getattr(first, key) == getattr(second, key) for key in keys) and first.micro_batch != second.micro_batch:
+            yield (first, second) if first.micro_batch < second.micro_batch else (second, first)
+
+
+def _peers_by_batch(material: Material) -> Iterator[tuple[Peer, Peer]]:
+    keys = ("framework", "version", "variant", "model", "precision", "gpus", "optimizer_sharding", "case")
+    for first, second in combinations(material.peers, 2):
+        same = all(getattr(first, key) == getattr(second, key) for key in keys) and not first.case
+        if same and first.micro_batch != second.micro_batch:
+            yield (first, second) if first.micro_batch < second.micro_batch else (second, first)
+
+
+def peer_name(peer: Peer) -> str:
+    """A figure of another framework by framework, version, batch and GPUs, and by its case if it has one."""
+    named = " ".join(part for part in (peer.framework, peer.version, peer.variant) if part)
+    of = peer.case or f"bs{peer.micro_batch}, {peer.gpus} GPU"
+    return f"{peer.model}, {named}, {of}"
+
+
+def devices(material: Material) -> Findings:
+    """No GPU is busy for more than all of the time, or uses more memory than it has; of cases, `memory` looks at this."""
+    for case in material.cases:
+        used, place = case.published.gpu_utilisation, Place("results", case.name, "gpu_utilisation")
+        yield from _within(used, 100, "utilisation", case.report, place)
+    hardware = next(iter(material.clusters.values()))["hardware"]
+    for peer in material.peers:
+        place = Place(PEERS, peer_name(peer), "memory_mib")
+        yield from _within(peer.memory_mib, hardware["gpu_memory_mib"], "card", PEERS, place, CARD)
+        place = Place(PEERS, peer_name(peer), "gpu_utilisation")
+        yield from _within(peer.gpu_utilisation, 100, "utilisation", PEERS, place)
+
+
+def _within(
+    used: float | None, most: float, check: str, report: str, place: Place, source: Message | None = None
+) -> Findings:
+    if used is not None:
+        rule = Message("there are {most} at most, and more than 0", most=most)
+        fits = 0 < used <= most
+        yield unless(fits, check, report, place, "inconsistency", used, f"<= {most}", rule, source=source)
+
+
+def sharded_peers(material: Material) -> Findings:
+    """Of other frameworks too, a sharded optimizer takes less memory than an unsharded one."""
+    plain = {_unsharded(peer): peer for peer in material.peers if peer.optimizer_sharding == 0}
+    for peer in material.peers:
+        other = plain.get(_unsharded(peer)) if peer.optimizer_sharding else None
+        if other and other.memory_mib is not None and peer.memory_mib is not None:
+            rule = Message("without sharding it takes {before} MiB", before=other.memory_mib)
+            place = Place(PEERS, peer_name(peer), "memory_mib")
+            fits = peer.memory_mib < other.memory_mib
+            yield unless(
+                fits, "sharded-peer", PEERS, place, "inconsistency", peer.memory_mib, "", rule, severity="warning"
+            )
+
+
+def _unsharded(peer: Peer) -> tuple:
+    return peer.framework, peer.version, peer.model, peer.precision, peer.gpus, peer.micro_batch
+
+
+def signs(material: Material) -> Findings:
+    """The signs and arrows in a cell such as "9547(-1754,↓15.5%)" are those of the recorded changes."""
+    for case in material.cases:
+        printed = case.published.printed
+        for column in ("memory", "throughput"):
+            changes = [printed.get(f"{column}_change"), printed.get(f"{column}_change_percent")]
+            known = [1 if each > 0 else -1 for each in changes if each]
+            if column not in printed or not known:
+                continue
+            marks = [SIGNS[mark] for mark in re.findall(r"[-−+↓↑]", printed[column])]
+            rule = Message("the recorded changes are {changes}", changes=[f"{each:+g}" for each in changes if each])
+            place = Place("results", case.name, f"{column}_sign")
+            yield unless(marks == known, "sign", case.report, place, "inconsistency", printed[column], "", rule)
+
+
+RULES = (
+    ("larger-batch", N_("speed of larger batches"), larger_batches),
+    ("card", N_("memory and utilisation against the GPU"), devices),
+    ("sharded-peer", N_("memory of other frameworks with a sharded optimizer"), sharded_peers),
+    ("sign", N_("signs and arrows of changes"), signs),
+)
