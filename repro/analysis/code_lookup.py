@@ -85,11 +85,16 @@ def _of_attempt(attempt: dict, unit: Unit, commit: str, past: History, root: Pat
 
 
 def withheld(run: Run, unproven: Iterable[str], past: History, root: Path = ROOT) -> list[str]:
-    """A line for each fact that attempts do not record although the programs of the run's commit record it."""
+    """A line for each fact that attempts do not record although the programs of the run's commit record it.
+
+    What a program in place of the project's recorded is not known.
+    """
     commit = run.description()["environment"].get("git_commit") or ""
     if not past.holds(commit):
         return []
-    facts = [*unproven, *([CODE] if any(not each.get("code") for each in _recorded(run)) else [])]
+    replaced = any((attempt.get("code") or {}).get("replaced") for attempt in run.attempts())
+    without_code = any(not attempt.get("code") for attempt in _recorded(run))
+    facts = [*([] if replaced else unproven), *([CODE] if without_code else [])]
     return [
         f"{fact}: not recorded, although the programs of commit {commit[:SHORT]} record it: it was taken out"
         for fact in facts

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from repro.launch import local_attempt
 from repro.launch.attempt import Limits, interruptible
 from repro.launch.local_attempt import LocalAttempt
 from repro.utils.signals import as_of_a_process, held, signal_name
@@ -113,15 +114,16 @@ def test_another_thread_sees_what_the_main_thread_holds_back(interrupt):
 def test_an_attempt_ends_what_it_started(tmp_path, standin, monkeypatch, interrupt, moment):
     """Also if the signal comes between the start of the processes and the first look at them, or with the second."""
     monkeypatch.setenv("STANDIN", "hang@0 hang@1")
-    original = getattr(LocalAttempt, moment)
+    owner = LocalAttempt if hasattr(LocalAttempt, moment) else local_attempt
+    original = getattr(owner, moment)
 
-    def interrupted(self, *arguments):
-        result = original(self, *arguments)
+    def interrupted(*arguments):
+        result = original(*arguments)
         interrupt()
         interrupt()
         return result
 
-    monkeypatch.setattr(LocalAttempt, moment, interrupted)
+    monkeypatch.setattr(owner, moment, interrupted)
     config = {**CONFIG, "layout": {"data": 2, "tensor": 1, "pipeline": 1}}
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
