@@ -95,7 +95,7 @@ def command_line(name: str, hardware: Hardware, system: Disk, given: dict[str, P
         QEMU,
         *("-name", name, "-nodefaults", "-no-user-config", "-display", "none", "-machine", "pc"),
         *("-accel", "tcg,thread=multi" if accelerator == "tcg" else accelerator),
-        *("-cpu", "max,svm=off" if accelerator == "tcg" else "host"),
+        *("-cpu", "max" if accelerator == "tcg" else "host"),
         *("-m", str(hardware.memory_mib), "-smp", str(hardware.processors)),
         *("-rtc", "base=utc", "-device", "virtio-rng-pci", "-serial", f"file:{name}.console"),
         *("-kernel", str(system.kernel), "-initrd", str(system.initrd), "-append", KERNEL_OPTIONS),

@@ -15,10 +15,7 @@ apt-get -qq -y --no-install-recommends -o APT::Keep-Downloaded-Packages=true ins
 rm /usr/sbin/policy-rc.d
 # Timers that would take the processor in the middle of a test, and consoles that nobody logs in at.
 systemctl mask apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service \
-    fstrim.timer getty.target systemd-pstore.service systemd-binfmt.service proc-sys-fs-binfmt_misc.automount \
-    modprobe@drm.service modprobe@dm_mod.service modprobe@loop.service
-# Drivers of hardware that these machines do not have; the network's service asks for the first, which is for wireless.
-printf 'blacklist %s\n' cfg80211 psmouse > /etc/modprobe.d/machine.conf
+    fstrim.timer getty.target systemd-pstore.service systemd-binfmt.service proc-sys-fs-binfmt_misc.automount
 systemctl enable ssh systemd-networkd machine soft-roce
 systemctl disable systemd-networkd-wait-online
 printf 'PasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin no\n' \
