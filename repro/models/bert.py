@@ -59,6 +59,7 @@ SPEC = ModelSpec(
     sample=sample,
     data_kinds=("synthetic", "ofrecord"),
     programs=(programs.BERT,),
+    throughput_units=("sequences/s", "sentences/s", "samples/s"),
     optimizer="adamw",
     regularisation="dropout",
     axes=("data",),

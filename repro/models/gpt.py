@@ -48,6 +48,7 @@ SPEC = ModelSpec(
     last_stage_inputs=("labels",),
     data_kinds=("synthetic", "tokens", "megatron", "text"),
     programs=(programs.GPT_2_SMALL, programs.GPT),
+    throughput_units=("samples/s", "sequences/s"),
     optimizer="adamw",
     regularisation="dropout",
     axes=AXES,

@@ -41,6 +41,7 @@ SPEC = ModelSpec(
     synthetic_batches=2,
     data_kinds=("synthetic", "ofrecord"),
     programs=(RESNET50_8_AUGUST, RESNET50_21_AUGUST),
+    throughput_units=("images/s", "samples/s"),
     optimizer="sgd",
     regularisation="label_smoothing",
     batch_statistics=True,

@@ -109,6 +109,7 @@ class ModelSpec:
     training_flops : floating-point operations of forward and backward per sample of a shape, plus a second forward with
         activation checkpointing; a multiply-add counts as two. None if not counted.
     convolutional : whether its work is in convolutions, some of whose algorithms need fewer operations than counted.
+    throughput_units : how reports write samples/s of this model; nothing is said of units if empty.
     published_flops : whether equation 3 of Narayanan et al. (arXiv 2104.04473) gives its operations.
     """
 
@@ -137,6 +138,7 @@ class ModelSpec:
     parameters: Callable[[Mapping[str, int]], float] | None = None
     training_flops: Callable[[Mapping[str, int], bool], float] | None = None
     convolutional: bool = False
+    throughput_units: tuple[str, ...] = ()
     published_flops: bool = False
 
     @property

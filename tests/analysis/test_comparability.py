@@ -189,7 +189,7 @@ def test_a_verdict_is_about_the_replacement_with_the_published_libraries():
     published = replace(info_of(EIGHT), versions={**usual, "oneflow": frozenset({"0.3.5+cu112"})})
     (reason,) = reasons(EIGHT, unit_of(EIGHT), environment(), CLUSTER, published)
     assert reason.aspect == "stack.oneflow" and reason.expected == INSTALLABLE_ONEFLOW
-    assert CATALOGUE.report(EIGHT.report).oneflow != INSTALLABLE_ONEFLOW
+    assert CATALOGUE.report(EIGHT.report).version != INSTALLABLE_ONEFLOW
 
 
 def test_nccl_counts_from_two_gpus_on():
@@ -295,7 +295,7 @@ def test_only_what_differs_is_remarked():
 def test_a_wheel_for_another_cuda_contradicts_its_report():
     report = CATALOGUE.report(EIGHT.report)
     for version, said in (("0.3.5+cu112", "cu112"), ("0.3.5+cu102", None), ("0.3.5", None)):
-        found = remarked(report=replace(report, oneflow=version)).get("published_stack")
+        found = remarked(report=replace(report, version=version)).get("published_stack")
         assert (found and found.measured) == said
 
 

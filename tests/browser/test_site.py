@@ -69,7 +69,7 @@ def test_filters_leave_the_rows_that_match(opened, address):
     page.get_by_label("Figure", exact=True).select_option("speed-up")
     speedups = shown.count()
     assert 0 < speedups < every
-    page.get_by_label("Search").fill("bert 24")
+    page.locator("#claims").get_by_label("Search").fill("bert 24")
     assert 0 < shown.count() < speedups
     assert all("bert" in text and "speed-up" in text for text in shown.all_inner_texts())
     assert page.locator(".filters output").first.inner_text() == f"{shown.count()} of {every} rows"

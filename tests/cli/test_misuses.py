@@ -10,6 +10,7 @@ import pytest
 
 from repro.cli.make import run
 from repro.utils.paths import ROOT
+from tests.support.processes import heed_interrupts
 
 MISUSES = [
     ("bench", {"REPEATS": "1000000000"}, 2, "REPEATS=1000000000: it is a whole number from 1 to 1000"),
@@ -141,7 +142,9 @@ def test_an_output_in_ascii_shows_escapes():
 )
 def test_an_interrupt_is_one_word_from_the_imports_to_the_planning(module):
     argv = [sys.executable, "-X", "importtime", "-m", "repro", "plan", "REPEATS=1000"]
-    process = subprocess.Popen(argv, cwd=ROOT, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        argv, cwd=ROOT, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=heed_interrupts
+    )
     while module not in process.stderr.readline():
         assert process.poll() is None, "it ended before"
     process.send_signal(signal.SIGINT)

@@ -276,7 +276,7 @@ def test_gathered_over_ssh_and_written(server, tmp_path):
 
 
 def test_a_node_that_cannot_be_looked_at_is_named(server):
-    with pytest.raises(FingerprintError, match=r"not every node could be probed:\nnode0: `/nothing/python3 - lo"):
+    with pytest.raises(FingerprintError, match=r"not every node could be probed:\nnode0: `/nothing/python3 -I -B - lo"):
         gather(server.cluster(python="/nothing/python3"))
 
 

@@ -231,7 +231,7 @@ def test_a_new_run_leaves_out_or_refuses_and_records(plan, wrong, monkeypatch):
     from repro.launch import local
 
     stack = Stack("cu102-modern", {})
-    session = Session(Invocation("bench", {}))
+    session = Session(invocation=Invocation("bench", {}))
     monkeypatch.delenv("REPRO_TRAINER_COMMAND", raising=False)
     monkeypatch.setattr(local.LocalLauncher, "stack", lambda self, plan, recorded=None: stack)
     monkeypatch.setattr(local, "capture", lambda stack, image=None: {"host": "here"})

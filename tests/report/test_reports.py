@@ -37,8 +37,8 @@ def test_the_archives_of_a_host_stay_below_10_mb_and_all_below_20():
     assert sum(sizes.values()) < 20_000_000
 
 
-def test_no_page_of_the_site_is_larger_than_500_kb():
-    sizes = {path.name: path.stat().st_size for path in SITE.rglob("*.html")}
+def test_no_page_of_the_site_is_larger_than_500_kb(site):
+    sizes = {path.name: path.stat().st_size for path in site.rglob("*.html")}
     assert sizes
     assert {name: size for name, size in sizes.items() if size > PAGE_BYTES} == {}
 

@@ -282,8 +282,8 @@ def affinities(material: Material) -> Findings:
     """A CPU is in one NUMA node: two affinities of the topology are the same, or have no CPU in common."""
     for name in dict.fromkeys(report.cluster for report in material.reports):
         owner = next(report.id for report in material.reports if report.cluster == name)
-        topology = material.clusters[name]["topology"]
-        known = dict.fromkeys(each for each in topology["cpu_affinity"] if each)
+        topology = material.clusters[name].get("topology", {})
+        known = dict.fromkeys(filter(None, topology.get("cpu_affinity", ())))
         for one, other in combinations(known, 2):
             both = sorted(_cpus(one) & _cpus(other))
             rule = Message("{one} and {other} have CPUs in common: {cpus}", one=one, other=other, cpus=both)

@@ -9,6 +9,7 @@ from itertools import pairwise
 from statistics import mean
 from typing import TYPE_CHECKING
 
+from repro.models.registry import spec_of
 from repro.published.audit.findings import Finding, Findings, Place, unless
 from repro.published.noise import published_noise
 from repro.utils.i18n import N_, Message
@@ -41,11 +42,6 @@ QUANTITIES = (
     (r"thr[a-z]*put|speed(?!up)", ("samples/s", "sample/sec", "samples/sec", "images/s", "images/sec", "img/s")),
 )
 """What a column's title says it has, and its units in lower case."""
-OF_MODEL = {
-    "resnet50": ("images/s", "samples/s"),
-    "bert": ("sequences/s", "sentences/s", "samples/s"),
-    "gpt": ("samples/s", "sequences/s"),
-}
 
 
 def sample_logs(material: Material) -> Findings:
@@ -207,11 +203,11 @@ def units(material: Material) -> Findings:
                     yield from _unit(report.id, Place("heading", heading["table"], column), column, unit)
     seen = {(peer.model, peer.unit, peer.source): peer for peer in material.peers}
     for (model, unit, source), peer in seen.items():
-        known = OF_MODEL.get(model)
-        if known:
-            rule = Message("samples of this model are counted in {units}", units=list(known))
+        units = spec_of(model).throughput_units
+        if units:
+            rule = Message("samples of this model are counted in {units}", units=list(units))
             place = Place("peers", f"{model}, {source}", "unit")
-            yield unless(unit in known, "column-unit", "peers", place, "inconsistency", peer.unit, "", rule)
+            yield unless(unit in units, "column-unit", "peers", place, "inconsistency", peer.unit, "", rule)
 
 
 def _unit(report: str, place: Place, column: str, unit: str) -> Findings:

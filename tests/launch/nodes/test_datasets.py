@@ -129,7 +129,7 @@ def test_pytorch_is_asked_in_its_image():
     node.answers = {"docker run --rm": json.dumps(FOUND)}
     assert versions_on(node, "7:8") == FOUND
     argv = probe_argv(IN_IMAGE, "7:8", "a-name")
-    assert argv[-4:-2] == ["pytorch:1", "/opt/conda/bin/python"]
+    assert argv[-5:-2] == ["pytorch:1", "/opt/conda/bin/python", "-E"]
     venv = replace(V100, baseline=Baseline("/opt/pytorch/bin/python"), runtime_name="venv")
     assert probe_argv(venv, "7:8", "a-name")[:2] == ["env", "/opt/pytorch/bin/python"]
     sif = replace(V100, baseline=Baseline("/opt/pytorch/bin/python", "/x.sif"), runtime_name="apptainer")

@@ -278,7 +278,8 @@ def pytorch(tmp_path):
 
 def with_baselines(plan: Plan) -> Plan:
     own = [
-        replace(each, name=f"{each.name}.pytorch", framework="pytorch", baseline_of=each.name) for each in plan.units
+        replace(each, name=f"{each.name}.pytorch", framework="pytorch", variant="pytorch", baseline_of=each.name)
+        for each in plan.units
     ]
     return replace(plan, units=tuple(unit for pair in zip(plan.units, own, strict=True) for unit in pair))
 

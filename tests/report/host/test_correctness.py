@@ -84,8 +84,9 @@ def test_learning_is_shown_in_bits(tmp_path):
 
 def test_a_profile_names_the_class_that_costs_most(tmp_path):
     def profiled(name, gemm, busy, baseline_of=None):
+        variant = "pytorch" if baseline_of else None
         profile = Profile(10, busy + 1.0, busy, 3.0, "", (Kernel("volta_sgemm_128x64", 3.0, gemm),), ())
-        return Profiled(unit(name, baseline_of=baseline_of), profile)
+        return Profiled(unit(name, baseline_of=baseline_of, variant=variant), profile)
 
     pair = ProfileComparison(profiled("a", 8.0, 9.0), (profiled("a.pytorch", 5.0, 6.0, "a"),))
     older = ProfileComparison(profiled("a", 9.0, 9.5), (profiled("a.pytorch", 5.0, 6.0, "a"),))
@@ -115,8 +116,9 @@ def test_a_profile_of_older_program_code_is_not_compared(tmp_path):
 
 def test_kernels_at_the_same_time_are_a_step_of_their_own(tmp_path):
     def profiled(name, gemms, busy, baseline_of=None):
+        variant = "pytorch" if baseline_of else None
         profile = Profile(10, busy, busy, 3.0, "", tuple(Kernel("volta_sgemm", 1.0, ms) for ms in gemms), ())
-        return Profiled(unit(name, baseline_of=baseline_of), profile)
+        return Profiled(unit(name, baseline_of=baseline_of, variant=variant), profile)
 
     pair = ProfileComparison(profiled("a", (6.0, 6.0), 10.0), (profiled("a.pytorch", (5.0,), 5.0, "a"),))
     (panel,) = shown_figures(host_of(tmp_path, Profiles((pair,))))[0].chart(ENGLISH).panels

@@ -10,7 +10,15 @@ from repro.utils.i18n import LANGUAGES, catalogue
 
 
 def result(name: str, throughput: float | None):
-    unit = SimpleNamespace(name=name, derived_from=(), config={"program": PUBLISHED_PROGRAM}, tf32=False)
+    case = "" if name.endswith(".pytorch") else name.split(".")[0]
+    unit = SimpleNamespace(
+        name=name,
+        case=case,
+        program=PUBLISHED_PROGRAM,
+        derived_from=(),
+        config={"program": PUBLISHED_PROGRAM},
+        tf32=False,
+    )
     return SimpleNamespace(unit=unit, throughput=throughput, memory_mib=None)
 
 
