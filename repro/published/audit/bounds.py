@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import combinations
+from math import inf
 from typing import TYPE_CHECKING
 
 from repro.published.audit.findings import PEERS, Finding, Findings, Place, unless
@@ -71,10 +72,11 @@ def devices(material: Material) -> Findings:
     for case in material.cases:
         used, place = case.published.gpu_utilisation, Place("results", case.name, "gpu_utilisation")
         yield from _within(used, 100, "utilisation", case.report, place)
-    hardware = next(iter(material.clusters.values()))["hardware"]
+    described = [cluster.get("hardware", {}) for cluster in material.clusters.values()]
+    card_mib = max((hardware["gpu_memory_mib"] for hardware in described if "gpu_memory_mib" in hardware), default=inf)
     for peer in material.peers:
         place = Place(PEERS, peer_name(peer), "memory_mib")
-        yield from _within(peer.memory_mib, hardware["gpu_memory_mib"], "card", PEERS, place, CARD)
+        yield from _within(peer.memory_mib, card_mib, "card", PEERS, place, CARD)
         place = Place(PEERS, peer_name(peer), "gpu_utilisation")
         yield from _within(peer.gpu_utilisation, 100, "utilisation", PEERS, place)
 

@@ -22,6 +22,7 @@ def result(name: str, throughput: float | None):
     return SimpleNamespace(unit=unit, throughput=throughput, memory_mib=None)
 
 
+AMPERE = "NVIDIA A100-SXM4-40GB"
 V100S = [{"name": "Tesla V100-SXM2-16GB"}] * 8
 RESULTS = [
     result("DP_8x1x1_16_1536x16", 38.0),
@@ -70,12 +71,14 @@ def test_chinese_is_translated():
 
 def test_other_hardware_says_where_the_constants_are_from():
     found = section("en", [{"name": "NVIDIA H200"}] * 4, [result("DP_1x1x1_2_1536x16", 26.9)])
+    assert "were fitted on half of the kept trainings on Hopper GPUs" in found.blocks[1].text
+    found = section("en", [{"name": AMPERE}] * 4, [result("DP_1x1x1_2_1536x16", 26.9)])
     assert "fitted on V100s" in found.blocks[1].text
 
 
 def test_where_the_model_is_unsure_nothing_deviates():
-    """No kept run measured the published programs on H200s: even ten times as quick is no deviation there."""
-    found = section("en", [{"name": "NVIDIA H200"}] * 8, [result("DP_1x1x1_2_1536x16", 260.9)])
+    """No kept run measured anything on such GPUs: even ten times as quick is no deviation there."""
+    found = section("en", [{"name": AMPERE}] * 8, [result("DP_1x1x1_2_1536x16", 260.9)])
     assert found.blocks[-1].rows[0][-1].text == "–"
     assert "not used to judge" in found.blocks[2].text
 
