@@ -107,7 +107,7 @@ def _of_neighbours(plan: Plan, attempts: Sequence[dict]) -> Iterator[Difference]
     killed with its run could not say what ran beside it.
     """
     named = {each["folder"]: {other["attempt"] for other in each.get("beside", ())} for each in attempts}
-    together = _together(attempts)
+    together, near = _together(attempts, OVERLAP_S), _together(attempts, -GAP_S)
     for one, other in sorted(together):
         if other not in named[one] and (plan.kind == BENCH or any(named.values())):
             says = (ATTEMPTS, "not named in its `beside`"), ("the times of both", "at the same time")
@@ -115,16 +115,20 @@ def _of_neighbours(plan: Plan, attempts: Sequence[dict]) -> Iterator[Difference]
     ended = {each["folder"] for each in attempts if each["status"] != INTERRUPTED}
     for one, others in named.items():
         for other in sorted(others):
-            if (one, other) not in together and {one, other} <= ended | (others - named.keys()):
+            if (one, other) not in near and {one, other} <= ended | (others - named.keys()):
                 says = (ATTEMPTS, "named in its `beside`"), ("the times of both", "one after the other")
                 yield Difference(one, f"beside {other}", says)
 
 
-def _together(attempts: Sequence[dict]) -> set[tuple[str, str]]:
-    """Pairs of attempts that ran at the same time, both ways round; the first of a pair was not killed with its run."""
+def _together(attempts: Sequence[dict], overlap_s: float) -> set[tuple[str, str]]:
+    """Pairs of attempts that ran at the same time, both ways round; the first of a pair was not killed with its run.
+
+    The nodes of an attempt are taken before its time begins and given back after it: with a negative `overlap_s`, those
+    that were apart by less count as well.
+    """
     found, running = set(), list[dict]()
     for attempt in sorted(attempts, key=lambda each: each["started"]):
-        running = [each for each in running if _end(each) > attempt["started"] + OVERLAP_S]
+        running = [each for each in running if _end(each) > attempt["started"] + overlap_s]
         for each in running:
             found |= {(each["folder"], attempt["folder"]), (attempt["folder"], each["folder"])}
         running.append(attempt)
