@@ -24,7 +24,7 @@ In 30,450 rows of kept runs the two are at most 35 µs apart, whatever the durat
 22 µs. A clock that is being set right runs up to 0.05% fast or slow (adjtimex(2)).
 """
 BUSY_S = 0.5
-"""The same in s on processors, of which no speed is judged: others may get them between the two readings.
+"""The bound in s for runs on the CPU, whose speed is not judged: a busy machine may preempt a rank between two readings.
 
 On two virtual machines with a fifth of a processor each, 0.016 s was seen.
 """

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from repro.analysis import what_ran
+from repro.analysis.course import INTERRUPTED
 from repro.planning.plan import Plan
 from repro.planning.unit import Unit
 from repro.runs.history import History, contents, folder_states, tree
@@ -104,7 +105,7 @@ def withheld(run: Run, unproven: Iterable[str], past: History, root: Path = ROOT
 
 def _recorded(run: Run) -> Iterator[dict]:
     """Attempts that the process that ran them recorded: those of a killed one are recorded without their code."""
-    return (each for each in run.attempts() if each["status"] != "interrupted")
+    return (each for each in run.attempts() if each["status"] != INTERRUPTED)
 
 
 @cache

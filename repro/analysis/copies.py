@@ -67,7 +67,7 @@ def _noises(run: Run, attempts: Iterable[dict]) -> Iterator[tuple[str, Noise]]:
 
 
 def _copies(noises: Iterable[tuple[str, Noise]]) -> Iterator[tuple[str, str]]:
-    """Pairs of names, the second of which came first, whose noise is the same."""
+    """Each copy with its original, the earlier of two attempts that have the same noise, by name."""
     of_quotient: dict[tuple[int, float], list[str]] = {}
     for name, mine in noises:
         shared = Counter(other for quotient in mine for other in of_quotient.get(quotient, ()))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from repro.analysis.difference import Difference
 from repro.planning.derived import published_case
 from repro.planning.plan import BENCH, PUBLISHED, Plan
-from repro.planning.unit import Unit
+from repro.planning.unit import Unit, global_batch_of
 from repro.published.cases import load_catalogue
 from repro.published.rules import Rule, rule_of
 
@@ -41,7 +41,7 @@ def contradictions(plan: Plan, command: str) -> Iterator[Difference]:
 
 def _of_unit(unit: Unit) -> Iterator[Difference]:
     config = unit.config
-    batch = config["micro_batch"] * config["accumulation_steps"] * config["layout"]["data"]
+    batch = global_batch_of(config)
     if batch != unit.global_batch:
         says = (PLAN, unit.global_batch), ("its configuration", batch)
         yield Difference(unit.name, "global batch", says)

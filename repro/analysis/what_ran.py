@@ -51,20 +51,17 @@ def contradictions(
     generation = unit.config["log_generation"]
     if log.generation != generation:
         yield Difference(where, "generation of the log", ((PLAN, generation), ("its rows", log.generation)))
-    for rank, events in enumerate(ranks):
-        starts = [event for event in events if event["event"] == "start"]
-        if len(starts) != 1:
-            says = ((METRICS.format(rank), len(starts)), ("a rank", 1))
-            yield Difference(where, "start events", says)
-        for start in starts[:1]:
+    starts = [[event for event in events if event["event"] == "start"] for events in ranks]
+    for rank, own in enumerate(starts):
+        if len(own) != 1:
+            yield Difference(where, "start events", ((METRICS.format(rank), len(own)), ("a rank", 1)))
+        for start in own[:1]:
             yield from _of_start(unit, where, gpus, start, rank)
-    starts = [event for event in ranks[0] if event["event"] == "start"]
-    if not starts:
-        return
-    if unit.framework == ONEFLOW:
-        yield from _of_job(unit, where, starts[0], ranks[0])
-    else:
-        yield from _of_settings(unit, where, starts[0])
+    for start in starts[0][:1]:
+        if unit.framework == ONEFLOW:
+            yield from _of_job(unit, where, start, ranks[0])
+        else:
+            yield from _of_settings(unit, where, start)
 
 
 def _of_start(unit: Unit, where: str, gpus: Sequence[Mapping], start: Mapping, rank: int) -> Found:

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from repro.bootstrap import BASELINES
 from repro.models.variants import DEFAULT, MEGATRON, VARIANTS
 from repro.planning.plan import PlanError
 from repro.planning.unit import TF32
 from repro.targets import CU102, PINNED_BASELINES
-from repro.utils.paths import PACKAGE, ROOT
+from repro.utils.paths import PACKAGE
 
 OF_TF32 = ("pytorch-tf32",)
 """The variants by default beside OneFlow in TF32: those that compute in it."""
@@ -90,7 +91,7 @@ def baseline_program(
 def pinned_python(lock: str) -> Path:
     """The interpreter of a pinned environment; PlanError if it is not set up."""
     name = Path(lock).stem
-    found = ROOT / f".venv-{name}" / "bin" / "python"
+    found = BASELINES[name] / "bin" / "python"
     if not found.exists():
         raise PlanError(
             f"BASELINES needs the environment that {lock} pins, not installed here: `make` installs it for a task with "
@@ -118,7 +119,7 @@ def lacking(versions: Mapping, variants: Sequence[str]) -> str:
 
 def _named(python: str) -> str:
     """How a message names an interpreter."""
-    pinned = [name for name in PINNED_BASELINES if python.startswith(f"{ROOT / f'.venv-{name}'}/")]
+    pinned = [name for name, environment in BASELINES.items() if python.startswith(f"{environment}/")]
     return f"the baselines' environment {pinned[0]}" if pinned else f"BASELINE_PYTHON={python}"
 
 

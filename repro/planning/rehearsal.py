@@ -13,7 +13,7 @@ from repro.planning.plan import PARITY_ITERATIONS, REDUCED, Plan, PlanError, of_
 from repro.planning.program_data import SYNTHETIC, standin_of
 from repro.planning.programs import DEFAULT_PROGRAMS, in_programs
 from repro.planning.trainer_config import config_of
-from repro.planning.unit import Unit
+from repro.planning.unit import Unit, global_batch_of
 from repro.published.cases import Case, Layout
 from repro.published.census import parameter_tensors
 from repro.published.ports import published_program
@@ -136,7 +136,7 @@ def _units(case: Case, changed: Case) -> list[Unit]:
         case.model,
         config,
         asdict(changed.rule),
-        config["micro_batch"] * config["accumulation_steps"] * config["layout"]["data"],
+        global_batch_of(config),
         stands_for=(case.name,) if whole else (),
         derived_from=() if whole else (case.name,),
         report=case.report,

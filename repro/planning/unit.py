@@ -92,6 +92,11 @@ class Unit:
         return cls(**{**content, **names})
 
 
+def global_batch_of(config: dict) -> int:
+    """Samples per iteration of all ranks together, by a trainer's configuration."""
+    return config["micro_batch"] * config["accumulation_steps"] * config["layout"]["data"]
+
+
 def configuration(unit: Unit) -> list:
     """A unit's configuration without the name of its case and without the switches that its variant implies.
 

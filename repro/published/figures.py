@@ -87,6 +87,13 @@ class Peer:
     optimizer_sharding: int | None = None
     case: str | None = None
 
+    @property
+    def name(self) -> str:
+        """Its model, framework and version, and its case, or batch and GPUs where it has none; findings name it so."""
+        named = " ".join(part for part in (self.framework, self.version, self.variant) if part)
+        of = self.case or f"bs{self.micro_batch}, {self.gpus} GPU"
+        return f"{self.model}, {named}, {of}"
+
 
 @cache
 def load_peers(file: Path = PEERS) -> tuple[Peer, ...]:

@@ -79,10 +79,9 @@ def versions(path: Path, root: Path = ROOT) -> Iterator[bytes]:
     asked = "".join(f"{commit}:{relative}\n" for commit in commits).encode()
     listed = (_printed(root, "cat-file", "--batch-check=%(objectname) %(objecttype)", given=asked) or b"").decode()
     objects = (line.split() for line in listed.splitlines())
-    for blob in dict.fromkeys(each[0] for each in objects if each[1:] == ["blob"]):
-        content = _printed(root, "cat-file", "blob", blob)
-        if content is not None:
-            yield content
+    blobs = dict.fromkeys(each[0] for each in objects if each[1:] == ["blob"])
+    there = contents(frozenset(blobs), root)
+    yield from (there[blob] for blob in blobs if blob in there)
 
 
 def folder(commit: str, path: str, root: Path = ROOT) -> str | None:

@@ -3,7 +3,7 @@
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,11 @@ def write_ssh_config(folder: Path, places: Mapping[str, Place]) -> None:
 
 def _as_known(place: Place) -> str:
     return place.address if place.port == 22 else f"[{place.address}]:{place.port}"
+
+
+def given_variables(words: Iterable[str]) -> dict[str, Any]:
+    """The variables of an inventory as the command line has them, variable=JSON."""
+    return {name: json.loads(value) for name, _, value in (word.partition("=") for word in words)}
 
 
 def write_inventory(folder: Path, places: Mapping[str, Place], variables: Mapping[str, Any]) -> Path:

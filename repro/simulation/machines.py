@@ -32,7 +32,15 @@ from typing import Any
 from repro.simulation import machine_disk, qemu
 from repro.simulation.engine import NEEDED as ENGINE_NEEDED
 from repro.simulation.engine import EngineError, exclusive, running, stop
-from repro.simulation.inventory import KEY, Place, leave_to_caller, make_key, write_inventory, write_ssh_config
+from repro.simulation.inventory import (
+    KEY,
+    Place,
+    given_variables,
+    leave_to_caller,
+    make_key,
+    write_inventory,
+    write_ssh_config,
+)
 from repro.simulation.machine_disk import Disk, docker_disk, docker_disk_of, system_disk
 from repro.simulation.nodes import CPU_CLUSTER, STARTED
 from repro.simulation.owners import PERSON, is_gone
@@ -329,8 +337,7 @@ def main(argv: list[str]) -> None:
     elif verb == "down" and len(rest) == 1:
         attach(rest[0]).down()
     elif verb == "inventory" and rest:
-        given = {word.partition("=")[0]: json.loads(word.partition("=")[2]) for word in rest[1:]}
-        print(attach(rest[0]).write_inventory(**given))
+        print(attach(rest[0]).write_inventory(**given_variables(rest[1:])))
     elif verb == "lock" and not rest:
         machine_disk.lock()
     else:

@@ -22,7 +22,15 @@ from typing import Any
 from repro.images.stack import tag_of
 from repro.simulation.engine import LABEL, Engine, EngineError, exclusive, running, start, stop
 from repro.simulation.images import STACK, node_image, trainer_image
-from repro.simulation.inventory import KEY, Place, leave_to_caller, make_key, write_inventory, write_ssh_config
+from repro.simulation.inventory import (
+    KEY,
+    Place,
+    given_variables,
+    leave_to_caller,
+    make_key,
+    write_inventory,
+    write_ssh_config,
+)
 from repro.simulation.owners import PERSON, is_gone, started
 from repro.simulation.places import HOME, MACHINES, simulated_inventory
 from repro.simulation.seed import seed
@@ -410,8 +418,7 @@ def main(argv: list[str]) -> None:
     elif verb == "ssh-config" and len(rest) == 1:
         print(attach(rest[0]).ssh_config)
     elif verb == "inventory" and rest:
-        given = {word.partition("=")[0]: json.loads(word.partition("=")[2]) for word in rest[1:]}
-        print(attach(rest[0]).write_inventory(**given))
+        print(attach(rest[0]).write_inventory(**given_variables(rest[1:])))
     elif verb == "list":
         engine = running()
         for name, owner in sorted(engine.clusters().items()) if engine else ():

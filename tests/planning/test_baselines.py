@@ -16,6 +16,7 @@ from repro.planning import baselines
 from repro.planning.baselines import PROBE, SCRIPT, baseline_program, recorded_command
 from repro.planning.plan import PlanError, make_plan
 from repro.published.cases import load_catalogue
+from repro.targets import PINNED_BASELINES
 from tests.support.paths import STANDIN, TRAINER_PYTHON
 from tests.support.runs import attempts, only_run
 
@@ -53,7 +54,7 @@ def test_an_interpreter_with_pytorch_is_taken(tmp_path):
 
 
 def test_the_pinned_interpreters_are_taken_where_none_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(baselines, "ROOT", tmp_path)
+    monkeypatch.setattr(baselines, "BASELINES", {name: tmp_path / f".venv-{name}" for name in PINNED_BASELINES})
     facts = {"megatron_core": "0.16.1", "fused_attention": True, "compiles": True}
     for name, more in (("baseline", facts), ("baseline-cu102", {**facts, "fused_attention": False})):
         (tmp_path / f".venv-{name}" / "bin").mkdir(parents=True)
@@ -137,7 +138,7 @@ def test_without_an_interpreter_there_are_no_baselines():
     ],
 )
 def test_what_cannot_run_baselines_is_named(tmp_path, monkeypatch, python, names, gpus, message):
-    monkeypatch.setattr(baselines, "ROOT", tmp_path)
+    monkeypatch.setattr(baselines, "BASELINES", {name: tmp_path / f".venv-{name}" for name in PINNED_BASELINES})
     if python == "bare":
         python = program(tmp_path, "bare", "echo 'ModuleNotFoundError: No module named '\"'torch'\" >&2; exit 1")
     elif python == "blind":

@@ -5,7 +5,7 @@ Rules compare to the printed precision and are independent of each other.
 
 from __future__ import annotations
 
-from repro.published.audit.findings import Finding, Findings, Place, as_figure, compare, ratio_reach, unless
+from repro.published.audit.findings import PEERS, Finding, Findings, Place, as_figure, compare, ratio_reach, unless
 from repro.published.audit.material import Material
 from repro.published.cases import Case
 from repro.published.figures import Figure
@@ -109,7 +109,7 @@ def latencies(material: Material) -> Findings:
     for peer in material.peers:
         if peer.case and peer.latency_ms is not None:
             case = material.catalogue.case(peer.case)
-            yield _latency(f"latency-{peer.framework}", case, peer.throughput, peer.latency_ms, "peers")
+            yield _latency(f"latency-{peer.framework}", case, peer.throughput, peer.latency_ms, PEERS)
 
 
 def _latency(check: str, case: Case, throughput: Figure, latency_ms: Figure, report: str) -> Finding | None:

@@ -8,7 +8,7 @@ from itertools import combinations
 from math import inf
 from typing import TYPE_CHECKING
 
-from repro.published.audit.findings import PEERS, Finding, Findings, Place, unless
+from repro.published.audit.findings import PEERS, RESULTS, Finding, Findings, Place, unless
 from repro.published.figures import Peer
 from repro.utils.i18n import N_, Message
 
@@ -26,11 +26,11 @@ SIGNS = {"-": -1, "−": -1, "↓": -1, "+": 1, "↑": 1}
 def larger_batches(material: Material) -> Findings:
     """A larger batch is not much slower in the same layout, of other frameworks either."""
     for first, second in _by_batch(material):
-        place = Place("results", second.name, "throughput")
+        place = Place(RESULTS, second.name, "throughput")
         yield _not_slower(first.published.throughput, second.published.throughput, first.name, second.report, place)
     for smaller, larger in _peers_by_batch(material):
-        place = Place(PEERS, peer_name(larger), "batch")
-        yield _not_slower(smaller.throughput, larger.throughput, peer_name(smaller), PEERS, place)
+        place = Place(PEERS, larger.name, "batch")
+        yield _not_slower(smaller.throughput, larger.throughput, smaller.name, PEERS, place)
 
 
 def _not_slower(before: float, after: float, other: str, report: str, place: Place) -> Finding | None:
@@ -60,24 +60,17 @@ def _peers_by_batch(material: Material) -> Iterator[tuple[Peer, Peer]]:
             yield (first, second) if first.micro_batch < second.micro_batch else (second, first)
 
 
-def peer_name(peer: Peer) -> str:
-    """A figure of another framework by framework, version, batch and GPUs, and by its case if it has one."""
-    named = " ".join(part for part in (peer.framework, peer.version, peer.variant) if part)
-    of = peer.case or f"bs{peer.micro_batch}, {peer.gpus} GPU"
-    return f"{peer.model}, {named}, {of}"
-
-
 def devices(material: Material) -> Findings:
     """No GPU is busy for more than all of the time, or uses more memory than it has; of cases, `memory` looks at this."""
     for case in material.cases:
-        used, place = case.published.gpu_utilisation, Place("results", case.name, "gpu_utilisation")
+        used, place = case.published.gpu_utilisation, Place(RESULTS, case.name, "gpu_utilisation")
         yield from _within(used, 100, "utilisation", case.report, place)
     described = [cluster.get("hardware", {}) for cluster in material.clusters.values()]
     card_mib = max((hardware["gpu_memory_mib"] for hardware in described if "gpu_memory_mib" in hardware), default=inf)
     for peer in material.peers:
-        place = Place(PEERS, peer_name(peer), "memory_mib")
+        place = Place(PEERS, peer.name, "memory_mib")
         yield from _within(peer.memory_mib, card_mib, "card", PEERS, place, CARD)
-        place = Place(PEERS, peer_name(peer), "gpu_utilisation")
+        place = Place(PEERS, peer.name, "gpu_utilisation")
         yield from _within(peer.gpu_utilisation, 100, "utilisation", PEERS, place)
 
 
@@ -97,7 +90,7 @@ def sharded_peers(material: Material) -> Findings:
         other = plain.get(_unsharded(peer)) if peer.optimizer_sharding else None
         if other and other.memory_mib is not None and peer.memory_mib is not None:
             rule = Message("without sharding it takes {before} MiB", before=other.memory_mib)
-            place = Place(PEERS, peer_name(peer), "memory_mib")
+            place = Place(PEERS, peer.name, "memory_mib")
             fits = peer.memory_mib < other.memory_mib
             yield unless(
                 fits, "sharded-peer", PEERS, place, "inconsistency", peer.memory_mib, "", rule, severity="warning"
@@ -119,7 +112,7 @@ def signs(material: Material) -> Findings:
                 continue
             marks = [SIGNS[mark] for mark in re.findall(r"[-−+↓↑]", printed[column])]
             rule = Message("the recorded changes are {changes}", changes=[f"{each:+g}" for each in changes if each])
-            place = Place("results", case.name, f"{column}_sign")
+            place = Place(RESULTS, case.name, f"{column}_sign")
             yield unless(marks == known, "sign", case.report, place, "inconsistency", printed[column], "", rule)
 
 

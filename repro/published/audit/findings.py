@@ -19,7 +19,7 @@ PROVENANCE, TYPING = "provenance", "typing"
 KINDS = (PROVENANCE, "arithmetic", "inconsistency", "editorial", "stray", "missing", TYPING)
 SEVERITIES = ("error", "warning", "note")
 RESULTS, PEERS = "results", "peers"
-"""The table of a report's own figures, and what stands for a report at figures of other frameworks."""
+"""The name of a report's table of results, and the name that findings on other frameworks have in place of a report's."""
 HOLDS = None
 """Yielded by a rule for a comparison without discrepancy."""
 Findings = Iterator["Finding | None"]

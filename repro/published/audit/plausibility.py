@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 
 from repro.models.registry import spec_of
-from repro.published.audit.findings import PROVENANCE, Finding, Findings, Place, slug, unless
+from repro.published.audit.findings import PEERS, PROVENANCE, Finding, Findings, Place, slug, unless
 from repro.published.audit.material import Material
 from repro.published.cases import Case, Report
 from repro.published.figures import Figure, Peer
@@ -71,7 +71,7 @@ def memory_floors(material: Material) -> Findings:
     for case in material.cases:
         yield from _floor(case, case.published.memory_mib, "memory-floor", case.report)
     for peer, case in _peer_cases(material):
-        yield from _floor(case, peer.memory_mib, f"memory-floor-{peer.framework}", "peers")
+        yield from _floor(case, peer.memory_mib, f"memory-floor-{peer.framework}", PEERS)
 
 
 def _floor(case: Case, used: Figure | None, check: str, report: str) -> Findings:
@@ -229,7 +229,7 @@ def peaks(material: Material) -> Findings:
     for peer, case in _peer_cases(material):
         named = (peer.framework, peer.version, peer.variant, f"bs{peer.micro_batch}")
         name = "-".join(part for part in ("peak", *named) if part)
-        yield from _below_peak(material, case, peer.throughput, name, "peers")
+        yield from _below_peak(material, case, peer.throughput, name, PEERS)
 
 
 def _below_peak(material: Material, case: Case, throughput: Figure, check: str, report: str) -> Findings:
@@ -258,7 +258,7 @@ def peer_scaling(material: Material) -> Findings:
     steps = list(_peer_steps(material))
     for key, smaller, larger in steps:
         growth, ratio = larger.gpus / smaller.gpus, larger.throughput / smaller.throughput
-        place = Place("peers", _peer_name(larger), "throughput")
+        place = Place(PEERS, larger.name, "throughput")
         rule = Message(
             "with {gpus} times the GPUs, throughput is {ratio} times as high; 1 to {most} is plausible given the "
             "published noise",
@@ -268,7 +268,7 @@ def peer_scaling(material: Material) -> Findings:
         )
         fits = 1 <= ratio <= growth * (1 + tolerance)
         yield unless(
-            fits, "peer-scaling", "peers", place, "inconsistency", larger.throughput, "", rule, severity="warning"
+            fits, "peer-scaling", PEERS, place, "inconsistency", larger.throughput, "", rule, severity="warning"
         )
         others = [
             one.throughput / other.throughput
@@ -289,14 +289,9 @@ def _peer_step(larger: Peer, smaller: Peer, ratio: float, usual: float) -> Findi
         usual=f"{usual:.2f}",
     )
     evidence = Message("a comparison at this size may reflect a problem of that set-up rather than the frameworks")
-    place = Place("peers", _peer_name(larger), "throughput")
+    place = Place(PEERS, larger.name, "throughput")
     fits = ratio >= PEER_STEP * usual
-    return unless(fits, "peer-step", "peers", place, "inconsistency", larger.throughput, "", rule, evidence, "warning")
-
-
-def _peer_name(peer: Peer) -> str:
-    named = " ".join(part for part in (peer.framework, peer.version, peer.variant) if part)
-    return f"{peer.model}, {named}, bs{peer.micro_batch}, {peer.gpus} GPU"
+    return unless(fits, "peer-step", PEERS, place, "inconsistency", larger.throughput, "", rule, evidence, "warning")
 
 
 def _peer_steps(material: Material) -> Iterator[tuple[tuple, Peer, Peer]]:

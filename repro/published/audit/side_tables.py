@@ -10,7 +10,7 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 from repro.models.registry import spec_of
-from repro.published.audit.findings import Finding, Findings, Place, unless
+from repro.published.audit.findings import PEERS, RESULTS, Finding, Findings, Place, unless
 from repro.published.noise import published_noise
 from repro.utils.i18n import N_, Message
 from repro.utils.stats import median
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 LOGS = ("example log", "rows of a log")
 ROW_SPREAD = 0.05
-"""How far a row of a sample log may lie off the median of its rows, the first of which contains the start; in them 0.2 %."""
+"""How far a row of a sample log may deviate from the median of the rows after the first, which includes start-up.
+
+In the published logs it is at most 0.2 %.
+"""
 NOISE_SIGMAS = 3
 STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
     "median": median,
@@ -146,7 +149,7 @@ def dates(material: Material) -> Findings:
             printed = str(case.published.printed.get("date", ""))
             for each in days_of(printed):
                 rule = Message("the report is of {date}", date=report.date)
-                yield _day(report, Place("results", case.name, "date"), printed, each, own, rule)
+                yield _day(report, Place(RESULTS, case.name, "date"), printed, each, own, rule)
 
 
 def _day(report: Report, place: Place, printed: str, found: date | None, own: date, rule: Message) -> Finding | None:
@@ -170,7 +173,7 @@ def _date(year: int, month: int, day: int) -> date | None:
 
 
 def statistics(material: Material) -> Findings:
-    """The statistic that a report names gives its figures from its repeats, of which there are as many as it says."""
+    """A report has as many repeats as it says, and its figures are the statistic of them that it names."""
     for report in material.reports:
         name, repeats = report.claims.get("statistic"), report.claims.get("repeats")
         for case in material.cases_of(report):
@@ -188,7 +191,7 @@ def statistics(material: Material) -> Findings:
 def _statistic(report: Report, case: Case, name: str, value: float) -> Finding | None:
     figure = case.published.throughput
     rule = Message("the text names the {name}, which is {value}", name=name, value=f"{value:.6g}")
-    place = Place("results", case.name, "throughput")
+    place = Place(RESULTS, case.name, "throughput")
     return unless(
         figure.agrees(value), "statistic", report.id, place, "arithmetic", figure, f"{value:.{figure.decimals}f}", rule
     )
@@ -206,8 +209,8 @@ def units(material: Material) -> Findings:
         units = spec_of(model).throughput_units
         if units:
             rule = Message("samples of this model are counted in {units}", units=list(units))
-            place = Place("peers", f"{model}, {source}", "unit")
-            yield unless(unit in units, "column-unit", "peers", place, "inconsistency", peer.unit, "", rule)
+            place = Place(PEERS, f"{model}, {source}", "unit")
+            yield unless(unit in units, "column-unit", PEERS, place, "inconsistency", peer.unit, "", rule)
 
 
 def _unit(report: str, place: Place, column: str, unit: str) -> Findings:

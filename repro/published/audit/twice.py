@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from repro.published.audit.findings import Findings, Place, unless
+from repro.published.audit.findings import PEERS, RESULTS, Findings, Place, unless
 from repro.published.figures import Figure
 from repro.published.noise import configuration, duplicates
 from repro.utils.i18n import N_, Message
@@ -42,7 +42,7 @@ def copied_rows(material: Material) -> Findings:
             len(shared) < len(mine),
             "copied-row",
             second.report,
-            Place("results", second.name, "throughput"),
+            Place(RESULTS, second.name, "throughput"),
             "inconsistency",
             second.published.throughput,
             "",
@@ -92,7 +92,7 @@ def one_configuration(material: Material) -> Findings:
             yield from _memory(second, [each.published.memory_mib for each in (first, second)], first, second.report)
             peers = [of_peers[each.name] for each in (first, second) if each.name in of_peers]
             if len(peers) == ENOUGH:
-                yield from _memory(second, [each.memory_mib for each in peers], first, "peers")
+                yield from _memory(second, [each.memory_mib for each in peers], first, PEERS)
 
 
 def _memory(case: Case, used: Sequence[Figure | None], other: Case, report: str) -> Findings:
@@ -100,7 +100,7 @@ def _memory(case: Case, used: Sequence[Figure | None], other: Case, report: str)
     if before is None or after is None:
         return
     rule = Message("the same configuration takes {before} MiB as {other}", before=before, other=other.name)
-    place = Place("results", case.name, "memory_mib")
+    place = Place(RESULTS, case.name, "memory_mib")
     apart = abs(after / before - 1)
     yield unless(apart <= SAME_MEMORY, "same-memory", report, place, "inconsistency", after, "", rule)
 

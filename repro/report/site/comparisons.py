@@ -23,10 +23,7 @@ def comparison_rows(audit: Audit, hosts: Sequence[Host]) -> list[dict]:
 
 def _row(comparison: Comparison, audit: Audit, hosts: Iterable[Host]) -> dict:
     peer, case = comparison.peer, comparison.case
-    named = f"{peer.framework}-{peer.version}-bs{peer.micro_batch}-{peer.gpus}-GPU"
-    findings = [
-        each.id for each in audit.of(PEERS) if named in each.id and each.id.split("/")[2].startswith(peer.model)
-    ]
+    findings = [finding.id for finding in audit.of(PEERS) if finding.place.row == peer.name]
     found = max(
         _measured(comparison, hosts), key=lambda each: (each.program != "tuned", each.kept.run.id), default=None
     )
