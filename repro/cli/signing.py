@@ -22,7 +22,7 @@ def at_terminal() -> bool:
 
 
 def chosen_key(host: str, signer: str | None, given: str | None) -> tuple[Key | None, str | None]:
-    """The key that signs a host's next archive, None for no key, and what the list has to say anew of the host's signer.
+    """The key that signs a host's next archive, or None, and the signer to append to the list if it changes, or None.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The trainers' initial weights in Megatron-Core's parameters, of which each rank has its part.
+"""Loads the trainers' initial weights into Megatron-Core's parameters, each rank its own shard.
 
 A linear weight is (inputs, outputs) in the trainers and (outputs, inputs) here. Queries, keys and values are neighbours
 within a head in both. Where the head is on another pipeline stage than the embedding, it has a copy of the token table.

@@ -88,8 +88,8 @@ def _counting(_: Translate, host: Host) -> list[Section]:
         "There is one row per configuration, training program and baseline, under whatever name a run had the case. "
         "Its figure is the geometric mean over sessions; each session contributes the geometric mean of its runs, and "
         "each run the median of its repeats. Memory is the median over runs. The interval follows from the spread of "
-        "the sessions (Student's t on logarithms, equal weight per session, 95%), so it covers the variance of machines "
-        "and days as well as that of repeats. A single session has no such interval and decides no target."
+        "the sessions (Student's t on logarithms, equal weight per session, 95%), so it covers variation between "
+        "machines and days as well as between repeats. A single session has no such interval and decides no target."
     )
     rule = _(
         "For each configuration, only runs with the same program code as the newest one count; older ones are listed as "
