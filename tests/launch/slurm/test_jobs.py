@@ -291,6 +291,7 @@ def test_baselines_run_in_jobs_with_the_pytorch_of_their_nodes(bench, pytorch, j
         "versions": {"torch": "2.4.0", "cuda": "12.4", "gpus": 2},
         "variants": ["pytorch"],
         "image": "",
+        "lock": "",
     }
     assert [(each["unit"], each["status"]) for each in run.attempts()] == [
         *(("bert on 4", "ok"), ("bert on 4.pytorch", "ok"), ("bert on 1", "ok"), ("bert on 1.pytorch", "ok"))
