@@ -30,9 +30,9 @@ class LockedError(RemoteError):
 
 
 class NodeSession:
-    """One node of a run, open from construction until `close`; RemoteError if it cannot take part."""
+    """One node of a run, locked from construction until `close`; RemoteError if it cannot be."""
 
-    def __init__(self, cluster: Cluster, node: Node, code: Code, owner: dict, port: int):
+    def __init__(self, cluster: Cluster, node: Node, code: Code, owner: dict):
         self.cluster, self.node, self._code = cluster, node, code
         self.remote = Remote(cluster, node)
         self._owner = owner
@@ -40,13 +40,23 @@ class NodeSession:
         self._answers: queue.Queue[dict] = queue.Queue()
         self._without_lock = ""
         self._on_lost: Callable[[str], object] = str
+        self.facts: dict = {}
+        self.host: Host
         try:
             deliver(self.remote, code)
             self.removed = self._lock()
-            self.facts, self.host = self._check(port)
         except BaseException:
             self.release()
             raise
+
+    def check(self, port: int) -> None:
+        """Learn `facts` and `host` of the node; RemoteError if it cannot take part."""
+        asked = time.time()
+        self.facts = ask_agent(self.remote, self._agent(), check_order(self.cluster, port), ANSWER_S)
+        found = problems(self.cluster, self.node, self.facts, _skew(self.facts["time"], asked, time.time()), port)
+        if found:
+            raise NodeProblems(self.node.name, found)
+        self.host = host_of(self.node, self.facts)
 
     @property
     def lost(self) -> bool:
@@ -135,13 +145,6 @@ class NodeSession:
             self._without_lock = message.get("lost", ended)
             self._on_lost(self._without_lock)
 
-    def _check(self, port: int) -> tuple[dict, Host]:
-        asked = time.time()
-        facts = ask_agent(self.remote, self._agent(), check_order(self.cluster, port), ANSWER_S)
-        found = problems(self.cluster, self.node, facts, _skew(facts["time"], asked, time.time()), port)
-        if found:
-            raise NodeProblems(self.node.name, found)
-        return facts, host_of(self.node, facts)
 
 
 class NodeProblems(RemoteError):
@@ -220,23 +223,36 @@ class NodePool:
     def recover(self, nodes: Iterable[Node] | None = None) -> dict[str, RemoteError]:
         """Open all nodes, or these, that are not open; the errors of those that cannot be opened, by name.
 
-        Whatever it raises, all that were opened are members, which the pool closes at its end.
+        All are locked before one is checked: a machine under two names is known only while both hold it. Whatever it
+        raises, all that were opened are members, which the pool closes at its end.
         """
         missing = self.lost(self.cluster.nodes if nodes is None else nodes)
         for node in missing:
             if node.name in self.members:
                 self.drop(node.name)
+        failed = self._errors(self._open, missing)
+        return failed | self._errors(self._check, [node for node in missing if node.name not in failed])
+
+    def drop(self, name: str) -> None:
+        """Close the connection to a node that was lost; `recover` opens it again."""
+        self.members.pop(name).close()
+
+    def _errors(self, step: Callable[[Node], None], nodes: list[Node]) -> dict[str, RemoteError]:
+        """Take a step with each node; the errors of those that cannot take part, by name."""
         failed = {}
-        for node, error in zip(missing, each_of(self._open, missing), strict=True):
+        for node, error in zip(nodes, each_of(step, nodes), strict=True):
             if isinstance(error, RemoteError):
                 failed[node.name] = error
             elif error:
                 raise error
         return failed
 
-    def drop(self, name: str) -> None:
-        """Close the connection to a node that was lost; `recover` opens it again."""
-        self.members.pop(name).close()
-
     def _open(self, node: Node) -> None:
-        self.members[node.name] = NodeSession(self.cluster, node, self.code, self._owner, self.port)
+        self.members[node.name] = NodeSession(self.cluster, node, self.code, self._owner)
+
+    def _check(self, node: Node) -> None:
+        try:
+            self.members[node.name].check(self.port)
+        except RemoteError:
+            self.members.pop(node.name).release()
+            raise

@@ -29,13 +29,19 @@ def opened(monkeypatch):
                 raise error
             self.node = node
             self.now.append(node.name)
+            self.steps.append("locked")
+
+        def check(self, port):
+            self.steps.append("checked")
+            if error := self.unfit.pop(self.node.name, None):
+                raise error
 
         def release(self):
             self.now.remove(self.node.name)
 
         close = release
 
-    Session.errors, Session.now = {}, []
+    Session.errors, Session.unfit, Session.now, Session.steps = {}, {}, [], []
     monkeypatch.setattr(nodes, "NodeSession", Session)
     return Session
 
@@ -78,6 +84,14 @@ def test_nodes_that_are_out_of_reach_are_named(opened):
     opened.errors = {NAMES[0]: RemoteError(NAMES[0], "no route")}
     with pytest.raises(ClusterError, match=f"cannot be used now:\n{NAMES[0]}: no route"):
         NodePool(V100, Code(), "tests").__enter__()
+
+
+def test_nodes_are_checked_once_all_are_locked_and_one_that_is_unfit_is_given_back(opened):
+    opened.unfit = {NAMES[1]: RemoteError(NAMES[1], "no OneFlow")}
+    with pytest.raises(ClusterError, match=f"cannot be used now:\n{NAMES[1]}: no OneFlow"):
+        NodePool(V100, Code(), "tests").__enter__()
+    assert opened.now == []
+    assert opened.steps == ["locked"] * len(NAMES) + ["checked"] * len(NAMES)
 
 
 def test_one_machine_under_two_names_is_named_at_once(server, tmp_path):
