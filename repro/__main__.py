@@ -45,10 +45,14 @@ def main(arguments: list[str]) -> int:
         from repro.cli.make import check
 
         return check(arguments[1])
-    if arguments and all(re.match(r"[A-Z_]+=", each) for each in arguments[1:]) and not arguments[0].startswith("-"):
+    if (
+        arguments
+        and all(re.match(r"[A-Z_]+=", argument) for argument in arguments[1:])
+        and not arguments[0].startswith("-")
+    ):
         from repro.cli.make import run
 
-        pairs = (each.partition("=") for each in arguments[1:])
+        pairs = (argument.partition("=") for argument in arguments[1:])
         return run(arguments[0], [(name, value) for name, _, value in pairs])
     from invoke import Program
 

@@ -175,9 +175,9 @@ def trainer_python_candidates(uv: str) -> Iterator[tuple[str, str]]:
         for path in sorted(glob.glob(str(pyenv / "versions" / f"{version}.*" / "bin" / "python"))):
             yield "pyenv", path
     for version in TRAINER_PYTHONS:
-        found = answer([uv, "python", "find", "--no-project", "--managed-python", "--no-python-downloads", version])
-        if found:
-            yield "uv", found
+        python = answer([uv, "python", "find", "--no-project", "--managed-python", "--no-python-downloads", version])
+        if python:
+            yield "uv", python
 
 
 def usable(path: str) -> bool:
@@ -197,7 +197,14 @@ def check_trainer_python() -> None:
     """SetupError, before anything is installed, if there is no Python for the trainers and none can be downloaded."""
     if is_ready(TRAINER) or answer([str(TRAINER / "bin" / "python"), "-c", "pass"]) is not None:
         return
-    uv = next((each for each in (str(TOOLS / "bin" / "uv"), shutil.which("uv")) if each and os.path.exists(each)), "")
+    uv = next(
+        (
+            candidate
+            for candidate in (str(TOOLS / "bin" / "uv"), shutil.which("uv"))
+            if candidate and os.path.exists(candidate)
+        ),
+        "",
+    )
     candidates = trainer_python_candidates(uv) if uv else trainer_python_candidates("/nonexistent/uv")
     for where, path in candidates:
         if where == "TRAINER_PYTHON" or (os.path.exists(path) and usable(path)):
@@ -233,9 +240,9 @@ def find_trainer_python(uv: str) -> str:
             )
     say("no Python 3.10 or 3.9 found; asking uv to download one")
     if subprocess.run([uv, "python", "install", TRAINER_PYTHONS[0]]).returncode == 0:
-        found = answer([uv, "python", "find", "--no-project", "--managed-python", TRAINER_PYTHONS[0]])
-        if found and usable(found):
-            return found
+        python = answer([uv, "python", "find", "--no-project", "--managed-python", TRAINER_PYTHONS[0]])
+        if python and usable(python):
+            return python
     raise SetupError(f"{NO_PYTHON} uv could not download one either.\n{REMEDIES}")
 
 
@@ -323,7 +330,7 @@ def check_space(environment: Path, groups: Iterable[str]) -> None:
     """Refuse to start a download that does not fit; installed parts count as free space."""
     free = shutil.disk_usage(ROOT).free // 2**20
     there = [environment] if (environment / "ready").exists() else []
-    missing = needed(NEEDED_MIB, environment, groups) - sum(NEEDED_MIB[each] for each in there)
+    missing = needed(NEEDED_MIB, environment, groups) - sum(NEEDED_MIB[installed] for installed in there)
     if free < missing:
         raise SetupError(f"{ROOT} has {free} MiB free, and {environment.name} needs {missing} MiB.")
 
@@ -383,11 +390,11 @@ def ready(environment: Path, groups: Iterable[str] = ()) -> None:
 
 def needs_of(task: str, variables: Mapping[str, str]) -> list[tuple[Path, set[str]]]:
     """The environments that a task needs when it is given these variables; pairs with groups."""
-    found: list[tuple[Path, set[str]]] = [(CONTROLLER, groups_of(task, variables))]
+    needs: list[tuple[Path, set[str]]] = [(CONTROLLER, groups_of(task, variables))]
     if needs_trainers(task, variables):
-        found.append((TRAINER, set()))
+        needs.append((TRAINER, set()))
     baseline = pinned_baseline(task, variables)
-    return [*found, (BASELINES[baseline], set())] if baseline else found
+    return [*needs, (BASELINES[baseline], set())] if baseline else needs
 
 
 def check(task: str) -> bool:
@@ -411,7 +418,7 @@ def check(task: str) -> bool:
 def environment_argument(text: str) -> tuple[Path, set[str]]:
     """`controller`, `controller:GROUP+GROUP` or the name of another environment on the command line."""
     name, _, given = text.partition(":")
-    groups = {each for each in given.split("+") if each}
+    groups = {group for group in given.split("+") if group}
     others = {"trainer": TRAINER, **BASELINES}
     if name not in ("controller", *others) or not groups <= set(GROUPS) or (name in others and groups):
         raise argparse.ArgumentTypeError(

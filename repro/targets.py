@@ -135,10 +135,10 @@ def make_variables(flags: str) -> list[tuple[str, str]]:
 
 def groups_of(task: str, variables: Mapping[str, str] | None = None) -> set[str]:
     """The dependency groups of the controller that a task needs when it is given these variables, a dict."""
-    found = set(TASK_GROUPS.get(task, ()))
+    groups = set(TASK_GROUPS.get(task, ()))
     for name, value in (variables or {}).items():
-        found.update(VARIABLE_GROUPS.get(name, ()) if value not in ("", "0") else ())
-    return found
+        groups.update(VARIABLE_GROUPS.get(name, ()) if value not in ("", "0") else ())
+    return groups
 
 
 def command_line(task: str, texts: Mapping[str, str]) -> str:
@@ -197,7 +197,7 @@ def names(text: str) -> tuple[str, ...]:
 def numbers(text: str, most: int) -> tuple[int, ...]:
     """The value of an option that may be several numbers."""
     try:
-        return tuple(sorted({whole_number(each, most) for each in names(text)}))
+        return tuple(sorted({whole_number(part, most) for part in names(text)}))
     except ValueError:
         raise ValueError(f"it is a whole number from 1 to {most}, or several such as 2,4") from None
 
@@ -215,28 +215,32 @@ BOUNDED: dict[tuple[str, ...], Callable[[str, int], Any]] = {("int",): whole_num
 def options_of(task: str) -> dict[str, tuple[str, ...]] | None:
     """The variables of a task, each with the names in its annotation; None if there is no such task."""
     for path in sorted(CLI.glob("*.py")):
-        for each in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(each, ast.FunctionDef) and each.name == task.replace("-", "_") and _is_task(each):
+        for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+            if (
+                isinstance(statement, ast.FunctionDef)
+                and statement.name == task.replace("-", "_")
+                and _is_task(statement)
+            ):
                 groups = _option_groups()
-                found: dict[str, tuple[str, ...]] = {}
-                for one in (*each.args.args[1:], *each.args.kwonlyargs):
-                    kind = _names(one.annotation or one)
-                    found.update(groups.get(kind[-1] if kind else "", {one.arg.upper(): kind}))
-                return found
+                options: dict[str, tuple[str, ...]] = {}
+                for argument in (*statement.args.args[1:], *statement.args.kwonlyargs):
+                    kind = _names(argument.annotation or argument)
+                    options.update(groups.get(kind[-1] if kind else "", {argument.arg.upper(): kind}))
+                return options
     return None
 
 
 def _option_groups() -> dict[str, dict[str, tuple[str, ...]]]:
     """The options of each group in `repro.cli.options`, by its class, as `options_of` gives those of a task."""
     groups: dict[str, dict[str, tuple[str, ...]]] = {}
-    for each in ast.parse((CLI / "options.py").read_text(encoding="utf-8")).body:
-        if isinstance(each, ast.ClassDef):
-            groups[each.name] = {}
-            for base in each.bases:
-                groups[each.name].update(groups.get(base.id, {}) if isinstance(base, ast.Name) else {})
-            for field in each.body:
+    for statement in ast.parse((CLI / "options.py").read_text(encoding="utf-8")).body:
+        if isinstance(statement, ast.ClassDef):
+            groups[statement.name] = {}
+            for base in statement.bases:
+                groups[statement.name].update(groups.get(base.id, {}) if isinstance(base, ast.Name) else {})
+            for field in statement.body:
                 if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-                    groups[each.name][field.target.id.upper()] = _names(field.annotation)
+                    groups[statement.name][field.target.id.upper()] = _names(field.annotation)
     return groups
 
 
@@ -247,8 +251,8 @@ def _names(annotation: ast.AST) -> tuple[str, ...]:
 def tasks() -> list[str]:
     """The names of all tasks, sorted."""
     parsed = (ast.parse(path.read_text(encoding="utf-8")).body for path in CLI.glob("*.py"))
-    functions = (each for body in parsed for each in body if isinstance(each, ast.FunctionDef))
-    return sorted(each.name.replace("_", "-") for each in functions if _is_task(each))
+    functions = (function for body in parsed for function in body if isinstance(function, ast.FunctionDef))
+    return sorted(function.name.replace("_", "-") for function in functions if _is_task(function))
 
 
 def unknown_task(name: str) -> str:
@@ -258,17 +262,17 @@ def unknown_task(name: str) -> str:
 
 
 def _is_task(function: ast.FunctionDef) -> bool:
-    calls = (each.func for each in function.decorator_list if isinstance(each, ast.Call))
-    return any(isinstance(each, ast.Name) and each.id == "task" for each in calls)
+    calls = (decorator.func for decorator in function.decorator_list if isinstance(decorator, ast.Call))
+    return any(isinstance(called, ast.Name) and called.id == "task" for called in calls)
 
 
-def unknown_variable(name: str, task: str, known: Iterable[str]) -> str:
+def unknown_variable(name: str, task: str, known_names: Iterable[str]) -> str:
     """What to say of a variable that a task does not have."""
-    known = sorted(known)
-    if not known:
+    known_names = sorted(known_names)
+    if not known_names:
         return f"{name}: make {task} takes no variables"
-    (nearest,) = difflib.get_close_matches(name.upper(), known, 1, cutoff=0.0)
-    return f"{name}: make {task} has no such variable; the nearest is {nearest}. It has: {', '.join(known)}"
+    (nearest,) = difflib.get_close_matches(name.upper(), known_names, 1, cutoff=0.0)
+    return f"{name}: make {task} has no such variable; the nearest is {nearest}. It has: {', '.join(known_names)}"
 
 
 def refusal(task: str, variables: Mapping[str, str]) -> str | None:

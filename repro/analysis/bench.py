@@ -18,7 +18,7 @@ class BenchFindings:
     def problems(self) -> list[str]:
         """A line for what failed, and one for layouts whose losses differ from their reference's."""
         failed = [result.unit.name for result in self.results if not result.complete]
-        apart = [each.unit.name for each in self.parities if not each.holds and each.unit.name not in failed]
+        apart = [parity.unit.name for parity in self.parities if not parity.holds and parity.unit.name not in failed]
         lines = [f"{len(failed)} configurations failed ({', '.join(failed)})"] if failed else []
         if apart:
             lines.append(f"{len(apart)} layouts do not print the losses of their reference ({', '.join(apart)})")
@@ -29,7 +29,7 @@ class BenchFindings:
         succeeded = sum(result.complete for result in self.results)
         lines = [f"{succeeded} of {len(self.results)} configurations succeeded in every repeat"]
         if self.parities:
-            held = sum(each.holds for each in self.parities)
+            held = sum(parity.holds for parity in self.parities)
             lines.append(f"{held} of {len(self.parities)} print the losses of their reference")
         return "; ".join(lines)
 

@@ -123,13 +123,13 @@ def reasons(case: Case, unit: Unit, environment: dict, cluster: dict, info: Proc
     environment : from `repro.launch.host_environment.capture` when the run was planned.
     cluster : the published cluster, from `repro.published.figures.load_published_cluster`.
     """
-    found = [
+    candidates = [
         *configuration_reasons(case, unit),
         *_hardware(case, environment, cluster["hardware"], info),
         *_stack(case, cluster["software"], info),
         *_transport(case, environment.get("cluster", {}), info),
     ]
-    return tuple(reason for reason in found if reason)
+    return tuple(reason for reason in candidates if reason)
 
 
 def remarks(
@@ -152,7 +152,7 @@ def remarks(
     drivers = _joined({gpu["driver_version"] for gpu in environment["gpus"]})
     iterations = unit.config["iterations"]
     commit, changed = environment.get("git_commit") or "?", environment.get("git_changed_files")
-    found = (
+    candidates = (
         (releases, "stack.oneflow", OLD_ONEFLOW, report.version, releases),
         (drivers not in ("", software["driver"]), "driver", OTHER_DRIVER, software["driver"], drivers),
         (data["kind"] == "synthetic", "input", SYNTHETIC, str(report.settings.get("data", "?")), "synthetic"),
@@ -163,12 +163,13 @@ def remarks(
         (wheel not in ("", "cu102"), "published_stack", CONTRADICTION, software["cuda"], wheel),
     )
     deviating = (
-        (f"deviations:{what}", [each.id for each in deviations_of(unit.report, unit.config, what)]) for what in DECIDING
+        (f"deviations:{what}", [deviation.id for deviation in deviations_of(unit.report, unit.config, what)])
+        for what in DECIDING
     )
     return (
         *(
             Reason(aspect, "remark", message, expected, measured)
-            for holds, aspect, message, expected, measured in found
+            for holds, aspect, message, expected, measured in candidates
             if holds
         ),
         *(Reason(aspect, "remark", DEVIATES, measured=", ".join(ids)) for aspect, ids in deviating if ids),
@@ -177,8 +178,8 @@ def remarks(
 
 def _wheel_cuda(report: Report) -> str:
     """The CUDA release that a wheel's version names, "cu112" in 0.3.5+cu112; empty if it names none."""
-    found = re.search(r"\+(cu\d+)", report.version)
-    return found[1] if found else ""
+    match = re.search(r"\+(cu\d+)", report.version)
+    return match[1] if match else ""
 
 
 def configuration_reasons(case: Case, unit: Unit) -> Iterable[Reason]:
@@ -262,7 +263,7 @@ def _transport(case: Case, cluster: dict, info: ProcessInfo) -> Iterable[Reason 
         return
     leaves_node = case.layout.data * case.layout.tensor > case.gpus_per_node
     needed = {"P2P", "NET/IB"} if leaves_node else {"P2P"}
-    wrong = {each for each in info.transports if each.startswith("NET/") and each != "NET/IB"}
+    wrong = {transport for transport in info.transports if transport.startswith("NET/") and transport != "NET/IB"}
     if not info.transports:
         yield Reason("transport", "missing", MISSING, _joined(needed), None, NCCL_LOG)
     elif wrong or needed - info.transports:

@@ -189,10 +189,10 @@ def _pair(first: Result, second: Result, scale: str, tolerance: float) -> Pair:
     different = _different(first, second)
     if different or not first.throughputs or not second.throughputs:
         return Pair(first, second, different, None, None, "none")
-    found = repeated_ratio(second.throughputs, first.throughputs)
+    speed_ratio = repeated_ratio(second.throughputs, first.throughputs)
     memory = second.memory_mib / first.memory_mib if first.memory_mib and second.memory_mib else None
-    verdict = outcome(found, tolerance).replace("reproduced", "same")
-    return Pair(first, second, different, found, memory, "none" if scale == SMOKE else verdict)
+    verdict = outcome(speed_ratio, tolerance).replace("reproduced", "same")
+    return Pair(first, second, different, speed_ratio, memory, "none" if scale == SMOKE else verdict)
 
 
 def environment_differences(first: Side, second: Side) -> dict[str, tuple]:
@@ -203,8 +203,8 @@ def environment_differences(first: Side, second: Side) -> dict[str, tuple]:
 def _environment(side: Side) -> dict[str, str]:
     flat = dict(_flat(side.description["environment"], ""))
     versions = [attempt.get("versions") or {} for attempt in side.attempts if attempt["status"] == "ok"]
-    for name in sorted({name for each in versions for name in each}):
-        flat[f"versions.{name}"] = ", ".join(sorted({str(each.get(name)) for each in versions}))
+    for name in sorted({name for by_library in versions for name in by_library}):
+        flat[f"versions.{name}"] = ", ".join(sorted({str(by_library.get(name)) for by_library in versions}))
     return flat
 
 
@@ -212,11 +212,11 @@ def _flat(value: object, path: str) -> Iterator[tuple[str, str]]:
     """The leaves of nested JSON with their paths, without the keys in OWN."""
 
     if isinstance(value, dict):
-        for key, each in value.items():
+        for key, child in value.items():
             if key not in OWN:
-                yield from _flat(each, f"{path}.{key}" if path else key)
+                yield from _flat(child, f"{path}.{key}" if path else key)
     elif isinstance(value, list):
-        for number, each in enumerate(value):
-            yield from _flat(each, f"{path}.{number}")
+        for number, child in enumerate(value):
+            yield from _flat(child, f"{path}.{number}")
     else:
         yield path, str(value)

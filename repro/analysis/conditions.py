@@ -44,7 +44,7 @@ SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Evidence:
+class UnitEvidence:
     """A unit that ran for a case: its recorded attempts and its processes.
 
     `environment` is the run's record of the machine, `cluster` the published one.
@@ -71,26 +71,28 @@ class Condition:
     """
 
     name: str
-    reasons: Callable[[Evidence], Iterable[Reason]]
+    reasons: Callable[[UnitEvidence], Iterable[Reason]]
     comparable: bool = False
 
 
-def same_work(found: Evidence) -> Iterable[Reason]:
+def same_work(evidence: UnitEvidence) -> Iterable[Reason]:
     """Hardware, precision, configuration, libraries and transport are the published ones, OneFlow the replacement.
 
     A difference that no run can avoid is part of what a verdict means (`MEANING`) and a declared deviation; a difference
     that a run could have avoided rules a verdict out. So every run needs the same release of OneFlow, the oldest that
     can be installed, but CUDA, cuDNN and NCCL as published.
     """
-    yield from comparability.reasons(found.case, found.unit, found.environment, found.cluster, found.info)
+    yield from comparability.reasons(
+        evidence.case, evidence.unit, evidence.environment, evidence.cluster, evidence.info
+    )
 
 
-def same_code(found: Evidence) -> Iterable[Reason]:
+def same_code(evidence: UnitEvidence) -> Iterable[Reason]:
     """Every repeat ran the trainer as it is in the run's commit.
 
     Runs from before attempts recorded this need a checkout without any changed file.
     """
-    commit, recorded = found.environment.get("git_commit"), [each.get("code") for each in found.succeeded]
+    commit, recorded = evidence.environment.get("git_commit"), [attempt.get("code") for attempt in evidence.succeeded]
     codes = [code for code in recorded if code]
     if replaced := sorted({code["replaced"] for code in codes if code.get("replaced")}):
         yield Reason("code", "differs", REPLACED, None, ", ".join(replaced))
@@ -103,13 +105,13 @@ def same_code(found: Evidence) -> Iterable[Reason]:
     elif changed := sorted({name for names in changes for name in names}):
         names = ", ".join(changed[:SHOWN]) + (" …" if len(changed) > SHOWN else "")
         yield Reason("code", "differs", CHANGED, commit[:12], names)
-    elif len(codes) < len(recorded) and (number := found.environment.get("git_changed_files")) != 0:
+    elif len(codes) < len(recorded) and (number := evidence.environment.get("git_changed_files")) != 0:
         yield Reason("code", "missing", MAYBE_CHANGED, commit[:12], "?" if number is None else str(number))
 
 
-def falling_loss(found: Evidence) -> Iterable[Reason]:
+def falling_loss(evidence: UnitEvidence) -> Iterable[Reason]:
     """The loss of every repeat is lower in its last rows than in its first: something was trained."""
-    for attempt in found.succeeded:
+    for attempt in evidence.succeeded:
         losses = attempt.get("losses") or []
         last = attempt.get("last_losses") or losses
         rows = min(LAST_LOSSES, len(losses) // 2)
@@ -122,28 +124,28 @@ def falling_loss(found: Evidence) -> Iterable[Reason]:
             return
 
 
-def nothing_left_out(found: Evidence) -> Iterable[Reason]:
+def nothing_left_out(evidence: UnitEvidence) -> Iterable[Reason]:
     """No attempt failed or was stopped after training began: selecting repeats would select their median."""
-    lost = [each for each in found.attempts if each["status"] != "ok" and each.get("losses", True)]
+    lost = [attempt for attempt in evidence.attempts if attempt["status"] != "ok" and attempt.get("losses", True)]
     if lost:
-        yield Reason("repeats", "differs", LEFT_OUT, str(len(found.attempts)), str(len(lost)))
+        yield Reason("repeats", "differs", LEFT_OUT, str(len(evidence.attempts)), str(len(lost)))
 
 
-def place_of_its_own(found: Evidence) -> Iterable[Reason]:
+def place_of_its_own(evidence: UnitEvidence) -> Iterable[Reason]:
     """No repeat ran beside another attempt on one of its nodes, or with both on several nodes.
 
     Attempts on other nodes share nothing with one that does not leave its node.
     """
     shared = [
         attempt
-        for attempt in found.succeeded
+        for attempt in evidence.succeeded
         if any(_shared(attempt.get("nodes", ()), other["nodes"]) for other in attempt.get("beside", ()))
     ]
     if shared:
         yield Reason("measurement", "differs", SHARED, "0", str(len(shared)))
 
 
-def counted_traffic(found: Evidence) -> Iterable[Reason]:
+def counted_traffic(found: UnitEvidence) -> Iterable[Reason]:
     """Where NCCL's log names InfiniBand, the counters of every node's adapters have risen during the attempt.
 
     Attempts from before they were recorded, and adapters that do not count packets, are not held against a result.
@@ -172,8 +174,8 @@ CONDITIONS = (
 """In the order in which a report gives the reasons."""
 
 
-def unmet(found: Evidence) -> tuple[bool, tuple[Reason, ...]]:
+def unmet(evidence: UnitEvidence) -> tuple[bool, tuple[Reason, ...]]:
     """Whether the result can be compared, and every reason against a verdict; none if it may have one."""
-    reasons = {condition: tuple(condition.reasons(found)) for condition in CONDITIONS}
+    reasons = {condition: tuple(condition.reasons(evidence)) for condition in CONDITIONS}
     comparable = not any(why for condition, why in reasons.items() if condition.comparable)
     return comparable, tuple(reason for why in reasons.values() for reason in why)

@@ -43,7 +43,7 @@ class ConvergenceResult:
         """Mean loss of the last iterations in the worst repeat; None without a repeat of all iterations."""
         if not self.losses or min(map(len, self.losses)) < self.unit.config["iterations"]:
             return None
-        return largest(tail_mean(each) for each in self.losses)
+        return largest(tail_mean(losses) for losses in self.losses)
 
     @property
     def holds(self) -> bool:
@@ -60,22 +60,22 @@ class Convergence:
     def problems(self) -> list[str]:
         """A line for each unit that did not learn what it must."""
         return [
-            f"{each.unit.name}: "
+            f"{result.unit.name}: "
             + (
                 "no repeat ran to its end"
-                if each.reached is None
-                else f"its last losses are {each.reached:.3f} on average, they must be below {each.goal.limit:.3f}"
+                if result.reached is None
+                else f"its last losses are {result.reached:.3f} on average, they must be below {result.goal.limit:.3f}"
             )
-            for each in self.results
-            if not each.holds
+            for result in self.results
+            if not result.holds
         ]
 
     def summary(self) -> str:
         """A line for each unit."""
         held = [
-            f"{each.unit.name}: last losses {each.reached:.3f} on average, must be below {each.goal.limit:.3f}"
-            for each in self.results
-            if each.holds
+            f"{result.unit.name}: last losses {result.reached:.3f} on average, must be below {result.goal.limit:.3f}"
+            for result in self.results
+            if result.holds
         ]
         return "\n".join((*held, *self.problems))
 
@@ -90,9 +90,13 @@ def learned(plan: Plan, attempts: list[dict], files: RunPath, goals: dict) -> Co
     """
     results = []
     for unit in plan.units:
-        folders = [files / each["folder"] for each in attempts if each["unit"] == unit.name and each["status"] == "ok"]
+        folders = [
+            files / attempt["folder"]
+            for attempt in attempts
+            if attempt["unit"] == unit.name and attempt["status"] == "ok"
+        ]
         losses = tuple(map(read_losses, folders))
-        shares = [share for each in folders if (share := _top_1(each)) is not None]
+        shares = [share for folder in folders if (share := _top_1(folder)) is not None]
         results.append(ConvergenceResult(unit, Goal.from_json(goals[unit.name]), losses, min(shares, default=None)))
     return Convergence(tuple(results))
 

@@ -113,11 +113,11 @@ def comparisons(measured: Measured, given: float | None = None) -> list[Hardware
     cases = measured_frame(measured)
     if cases.empty:
         return []
-    found = pd.concat([_scaling(cases), _memory(cases), _layouts(cases), *_sharding(cases)])
-    found = found.sort_values("kind", key=lambda kinds: kinds.map(list(TOLERANCES).index), kind="stable")
+    compared = pd.concat([_scaling(cases), _memory(cases), _layouts(cases), *_sharding(cases)])
+    compared = compared.sort_values("kind", key=lambda kinds: kinds.map(list(TOLERANCES).index), kind="stable")
     return [
         HardwareComparison(**row, tolerance=TOLERANCES[row["kind"]] if given is None else given)
-        for row in records(found[["kind", "case", "against", "published", "measured", "repeated", "units"]])
+        for row in records(compared[["kind", "case", "against", "published", "measured", "repeated", "units"]])
     ]
 
 
@@ -250,7 +250,7 @@ def _throughputs(kind: str, pairs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _throughput_ratios(pairs: pd.DataFrame) -> list[Ratio]:
-    return [repeated_ratio(*each) for each in zip(pairs.throughputs, pairs.throughputs_base, strict=True)]
+    return [repeated_ratio(*pair) for pair in zip(pairs.throughputs, pairs.throughputs_base, strict=True)]
 
 
 def _compared(
@@ -268,7 +268,7 @@ def _compared(
         "published": published,
         "measured": measured,
         "repeated": list(ratios) or [None] * len(pairs),
-        "units": [tuple(filter(None, each)) for each in zip(pairs.unit, pairs.unit_base, strict=True)],
+        "units": [tuple(filter(None, pair)) for pair in zip(pairs.unit, pairs.unit_base, strict=True)],
     }
     return pd.DataFrame(columns)
 
@@ -281,14 +281,14 @@ def published_scaling(case: Case, cases: Iterable[Case]) -> float | None:
     work = case_row(case)
     if work["gpus"] == 1 or work["tensor"] * work["pipeline"] > 1:
         return None
-    single = (each for each in cases if each.layout.world_size == 1)
-    base = next((each for each in single if all(case_row(each)[name] == work[name] for name in WORK_PER_GPU)), None)
+    single = (other for other in cases if other.layout.world_size == 1)
+    base = next((other for other in single if all(case_row(other)[name] == work[name] for name in WORK_PER_GPU)), None)
     if base is None:
         return None
     return scaling_efficiency(case.published.throughput, work["gpus"], base.published.throughput)
 
 
-def agreeing(found: Iterable[HardwareComparison | Order]) -> tuple[int, int]:
+def agreeing(compared: Iterable[HardwareComparison | Order]) -> tuple[int, int]:
     """How many comparisons agree, of how many."""
-    agrees = [comparison.agrees for comparison in found]
+    agrees = [comparison.agrees for comparison in compared]
     return sum(agrees), len(agrees)

@@ -81,22 +81,22 @@ def examine(run: Run) -> Evidence:
     plan, attempts, gpus = Plan.from_json(description["plan"]), run.attempts(), _own_gpus(description["environment"])
     units = {unit.name: unit for unit in plan.units}
     left = run.unrecorded()
-    found: list[Difference | Unrecorded] = [
+    differences: list[Difference | Unrecorded] = [
         *planned.contradictions(plan, description["command"]),
         *_of_record(plan, attempts, left),
     ]
-    found += course.contradictions(run, plan, attempts)
-    succeeded = [each for each in attempts if each["status"] == "ok" and each["unit"] in units]
-    wellformed = [each for each in succeeded if ATTEMPT.fullmatch(each["folder"])]
+    differences += course.contradictions(run, plan, attempts)
+    succeeded = [attempt for attempt in attempts if attempt["status"] == "ok" and attempt["unit"] in units]
+    wellformed = [attempt for attempt in succeeded if ATTEMPT.fullmatch(attempt["folder"])]
     noises: dict[str, copies.Noise] = {}
     for attempt in wellformed:
-        found += _of_attempt(units[attempt["unit"]], attempt, run.files, gpus, noises)
-    found += dict.fromkeys([*_same_bytes(wellformed, run.files), *copies.within(noises)])
+        differences += _of_attempt(units[attempt["unit"]], attempt, run.files, gpus, noises)
+    differences += dict.fromkeys([*_same_bytes(wellformed, run.files), *copies.within(noises)])
     return Evidence(
         len(succeeded),
-        tuple(each for each in found if isinstance(each, Difference)),
+        tuple(attempt for attempt in differences if isinstance(attempt, Difference)),
         tuple(left),
-        Counter(each.fact for each in found if isinstance(each, Unrecorded)),
+        Counter(attempt.fact for attempt in differences if isinstance(attempt, Unrecorded)),
         (*course.remarks(description, plan, attempts), *_finished(units, attempts, run.files)),
     )
 
@@ -147,24 +147,24 @@ def _of_record(plan: Plan, attempts: list[dict], left: list[str]) -> Iterator[Di
             yield Difference(where, "unit", (("the record", attempt["unit"]), ("the plan", "none of this name")))
         if not re.fullmatch(re.escape(folder) + r"\d+", attempt["folder"]):
             yield Difference(where, "folder", (("the record", attempt["folder"]), ("a run", f"{folder}<n>")))
-    for folder, count in Counter(each["folder"] for each in attempts).items():
+    for folder, count in Counter(attempt["folder"] for attempt in attempts).items():
         if count > 1:
             yield Difference(folder, "lines that record it", ((ATTEMPTS, count), ("a run", 1)))
-    succeeded = Counter((each["unit"], each["repeat"]) for each in attempts if each["status"] == "ok")
+    succeeded = Counter((attempt["unit"], attempt["repeat"]) for attempt in attempts if attempt["status"] == "ok")
     for (unit, repeat), count in succeeded.items():
         if count > 1:
             where = f"units/{unit}/repeat-{repeat}"
             yield Difference(where, "attempts that succeeded", ((ATTEMPTS, count), ("a run", 1)))
     numbers: dict[str, set[int]] = {}
-    for folder in (*(each["folder"] for each in attempts), *left):
+    for folder in (*(attempt["folder"] for attempt in attempts), *left):
         before, _, number = folder.rpartition(".attempt-")
         numbers.setdefault(before, set()).add(int(number) if number.isdecimal() else 0)
-    for before, found in numbers.items():
-        for number in sorted(set(range(1, max(found))) - found):
+    for before, taken in numbers.items():
+        for number in sorted(set(range(1, max(taken))) - taken):
             yield Difference(
                 f"{before}.attempt-{number}",
                 "attempt",
-                ((ATTEMPTS, "none"), (f"attempt-{max(found)}", "one before it")),
+                ((ATTEMPTS, "none"), (f"attempt-{max(taken)}", "one before it")),
             )
 
 
@@ -189,7 +189,7 @@ def _of_figures(
 ) -> Iterator[Difference | Unrecorded]:
     where, log = attempt["folder"], read_log(folder)
     metrics = [read_metrics(folder / METRICS.format(rank)) for rank in range(unit.world_size)]
-    for line in (line for each in metrics for line in each.damaged):
+    for line in (line for rank_metrics in metrics for line in rank_metrics.damaged):
         yield Difference(where, f"line {line.line} of {line.file}", ((ATTEMPTS, "an event"), ("its folder", line.text)))
     of_rank_0 = metrics[0].events
     noises[where] = copies.noise(event for event in of_rank_0 if event["event"] == "iteration")
@@ -212,7 +212,7 @@ def _of_figures(
     yield from _log_and_metrics(where, log, of_rank_0)
     for rank in range(1, unit.world_size):
         yield from _losses_of_rank(where, of_rank_0, metrics[rank].events, rank)
-    ranks = [each.events for each in metrics]
+    ranks = [rank_metrics.events for rank_metrics in metrics]
     yield from clocks.contradictions(unit, attempt, ranks, gpu_samples(folder))
     yield from what_ran.contradictions(unit, where, gpus, log, ranks)
 

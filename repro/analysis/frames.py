@@ -153,8 +153,8 @@ def iterations(*sources: str | Path | Run) -> pd.DataFrame:
     for run in _runs(sources):
         for attempt in records(attempt_frame(run.attempts())):
             metrics = _metrics(run.files / attempt["folder"] / METRICS.format(0))
-            known = {name: attempt[name] for name in ("unit", "repeat", "attempt", "status")}
-            frames.append(metrics.assign(run=run.id, **known))
+            labels = {name: attempt[name] for name in ("unit", "repeat", "attempt", "status")}
+            frames.append(metrics.assign(run=run.id, **labels))
     return _joined(frames, ITERATION_COLUMNS)
 
 

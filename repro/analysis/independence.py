@@ -54,20 +54,20 @@ def autocorrelation(series: Iterable[Series]) -> Dependence | None:
     -1/n on average for n independent repeats (Kendall, Biometrika 41, 1954); this is added. The pooled value weighs each
     series by n - 1.
     """
-    counting = [(each,) for each in series if len(each) >= LEAST and len(set(each)) > 1]
-    return _measured(lambda sets: _pooled_lag_one([each for (each,) in sets]), counting)
+    counting = [(repeats,) for repeats in series if len(repeats) >= LEAST and len(set(repeats)) > 1]
+    return _measured(lambda sets: _pooled_lag_one([repeats for (repeats,) in sets]), counting)
 
 
 def _pooled_lag_one(series: Sequence[Series]) -> float:
-    weights = [len(each) - 1 for each in series]
-    values = [_lag_one(each) + 1 / len(each) for each in series]
+    weights = [len(repeats) - 1 for repeats in series]
+    values = [_lag_one(repeats) + 1 / len(repeats) for repeats in series]
     return math.fsum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
 
 
 def _lag_one(values: Series) -> float:
     mean = math.fsum(values) / len(values)
     off = [value - mean for value in values]
-    return math.fsum(a * b for a, b in pairwise(off)) / math.fsum(each * each for each in off)
+    return math.fsum(a * b for a, b in pairwise(off)) / math.fsum(deviation * deviation for deviation in off)
 
 
 def shared_variance(configurations: Iterable[Sequence[Series]]) -> Dependence | None:
@@ -83,14 +83,14 @@ def shared_variance(configurations: Iterable[Sequence[Series]]) -> Dependence | 
 
 
 def _has_both(sessions: Sequence[Series]) -> bool:
-    values = [value for each in sessions for value in each]
+    values = [value for session in sessions for value in session]
     return 1 < len(sessions) < len(values) and len(set(values)) > 1
 
 
 def _scaled(sessions: Sequence[Series]) -> tuple[Series, ...]:
-    logs = [[math.log(value) for value in each] for each in sessions]
-    deviation = spread([value for each in logs for value in each]).standard_deviation or 1.0
-    return tuple([value / deviation for value in each] for each in logs)
+    logs = [[math.log(value) for value in session] for session in sessions]
+    deviation = spread([value for session in logs for value in session]).standard_deviation or 1.0
+    return tuple([value / deviation for value in session] for session in logs)
 
 
 def _pooled_share(configurations: Sequence[Sequence[Series]]) -> float:
@@ -98,11 +98,11 @@ def _pooled_share(configurations: Sequence[Sequence[Series]]) -> float:
     sessions = repeats = 0
     for groups in configurations:
         count = sum(map(len, groups))
-        mean = math.fsum(value for each in groups for value in each) / count
-        means = [math.fsum(each) / len(each) for each in groups]
-        between += math.fsum(len(each) * (own - mean) ** 2 for each, own in zip(groups, means, strict=True))
-        within += math.fsum((value - own) ** 2 for each, own in zip(groups, means, strict=True) for value in each)
-        size += count - sum(len(each) ** 2 for each in groups) / count
+        mean = math.fsum(value for group in groups for value in group) / count
+        means = [math.fsum(group) / len(group) for group in groups]
+        between += math.fsum(len(group) * (own - mean) ** 2 for group, own in zip(groups, means, strict=True))
+        within += math.fsum((value - own) ** 2 for group, own in zip(groups, means, strict=True) for value in group)
+        size += count - sum(len(group) ** 2 for group in groups) / count
         sessions += len(groups) - 1
         repeats += count - len(groups)
     own = within / repeats
@@ -117,18 +117,18 @@ def _measured(
     if not sets:
         return None
     generator = random.Random(SEED)
-    shuffled = [value([tuple(_shuffled(generator, each)) for each in sets]) for _ in range(SHUFFLES)]
-    repeats = sum(len(series) for each in sets for series in each)
+    shuffled = [value([tuple(_shuffled(generator, group)) for group in sets]) for _ in range(SHUFFLES)]
+    repeats = sum(len(series) for group in sets for series in group)
     return Dependence(value(sets), quantile(shuffled, 0.025), quantile(shuffled, 0.975), len(sets), repeats)
 
 
 def _shuffled(generator: random.Random, series: Sequence[Series]) -> Iterator[Series]:
     """Series of the same lengths, of the same values in random order."""
-    values = [value for each in series for value in each]
+    values = [value for repeats in series for value in repeats]
     generator.shuffle(values)
-    for each in series:
-        yield values[: len(each)]
-        del values[: len(each)]
+    for repeats in series:
+        yield values[: len(repeats)]
+        del values[: len(repeats)]
 
 
 @cache
@@ -151,11 +151,11 @@ def error_of_looks(looks: Looks, correlation: float = 0.0, shared: float = 0.0) 
 def _below(generator: random.Random, repeats: int, correlation: float, shared: float) -> list[bool]:
     """Which repeats of a simulated run are below the median."""
     common = math.sqrt(shared) * generator.gauss(0, 1)
-    value, found = generator.gauss(0, 1), []
+    value, below = generator.gauss(0, 1), []
     for _ in range(repeats):
-        found.append(common + math.sqrt(1 - shared) * value < 0)
+        below.append(common + math.sqrt(1 - shared) * value < 0)
         value = correlation * value + math.sqrt(1 - correlation**2) * generator.gauss(0, 1)
-    return found
+    return below
 
 
 @cache
@@ -165,6 +165,6 @@ def student_coverage(sessions: int, confidence: float = 0.95) -> float:
     hits = 0
     for _ in range(TRIALS):
         sample = [math.exp(NOISE * (1 - generator.expovariate(1))) for _ in range(sessions)]
-        found = geometric_interval(sample, confidence)
-        hits += bool(found and found.low <= 1 <= found.high)
+        interval = geometric_interval(sample, confidence)
+        hits += bool(interval and interval.low <= 1 <= interval.high)
     return hits / TRIALS

@@ -108,17 +108,17 @@ class Profile:
 
     def by_class(self) -> dict[str, float]:
         """Milliseconds of kernels by class; kernels that run at the same time both count."""
-        found: dict[str, float] = defaultdict(float)
+        ms_by_class: dict[str, float] = defaultdict(float)
         for kernel in self.kernels:
-            found[kernel.kind] += kernel.ms
-        return dict(found)
+            ms_by_class[kernel.kind] += kernel.ms
+        return dict(ms_by_class)
 
     def write(self, folder: Path) -> None:
         """Keep the profile in an attempt's folder, as `kernels.csv` and `profile.json`."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(("name", "class", "launches_per_iteration", "ms_per_iteration"))
-        writer.writerows((each.name, each.kind, each.launches, each.ms) for each in self.kernels)
+        writer.writerows((kernel.name, kernel.kind, kernel.launches, kernel.ms) for kernel in self.kernels)
         write_text(folder / KERNELS, out.getvalue())
         rest = {**asdict(self), "idle_ms": self.idle_ms}
         del rest["kernels"]
@@ -204,7 +204,7 @@ def profile_of(trace: Trace, begin_s: float, end_s: float, iterations: int) -> P
         busy / iterations / 1e6,
         len(inside) / iterations,
         trace.cupti,
-        tuple(sorted(kernels, key=lambda each: (-each.ms, each.name))),
+        tuple(sorted(kernels, key=lambda kernel: (-kernel.ms, kernel.name))),
         _largest(trace, gaps, iterations),
     )
 
@@ -232,6 +232,6 @@ def _largest(trace: Trace, gaps: list[tuple[int, int]], iterations: int) -> tupl
     for length, number in gaps:
         if length > LEAST_GAP_NS:
             before[trace.names.get(number, "?")].append(length)
-    found = [Gap(name, len(all_), sum(all_)) for name, all_ in before.items()]
-    found.sort(key=lambda gap: (-gap.ms, gap.before))
-    return tuple(Gap(gap.before, gap.count / iterations, gap.ms / iterations / 1e6) for gap in found[:GAPS])
+    totals = [Gap(name, len(all_), sum(all_)) for name, all_ in before.items()]
+    totals.sort(key=lambda gap: (-gap.ms, gap.before))
+    return tuple(Gap(gap.before, gap.count / iterations, gap.ms / iterations / 1e6) for gap in totals[:GAPS])

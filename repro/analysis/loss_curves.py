@@ -23,7 +23,7 @@ HALF_ROUNDINGS = 10
 
 
 @dataclass(frozen=True)
-class Deviation:
+class CurveDeviation:
     """How far one curve is from another, relative to the other: at the worst iteration, on average, and what decides.
 
     `windowed` is the largest mean of the absolute deviations of WINDOW iterations in a row: a single iteration that
@@ -36,7 +36,7 @@ class Deviation:
 
 
 @dataclass(frozen=True)
-class Tolerance:
+class CurveTolerance:
     """The windowed deviation that is allowed in one model and precision.
 
     FACTOR times `noise`, the largest that a control perturbation made; at least FLOOR; for AMP the roundings of fp16 added.
@@ -60,8 +60,8 @@ class CurveComparison:
     unit: Unit
     losses: tuple[tuple[float, ...], ...] = ()
     reference_losses: tuple[float, ...] = ()
-    deviation: Deviation | None = None
-    tolerance: Tolerance | None = None
+    deviation: CurveDeviation | None = None
+    tolerance: CurveTolerance | None = None
     problem: Failure | None = None
 
     @property
@@ -84,19 +84,19 @@ class Curves:
 
     def of(self, role: str) -> list[CurveComparison]:
         """The comparisons of the units with this role."""
-        return [each for each in self.comparisons if each.unit.role == role]
+        return [comparison for comparison in self.comparisons if comparison.unit.role == role]
 
     @property
     def problems(self) -> list[str]:
         """One line per comparison that fails."""
-        return [_problem(each) for each in self.comparisons if not each.holds]
+        return [_problem(comparison) for comparison in self.comparisons if not comparison.holds]
 
     def summary(self) -> str:
         """The comparison and its result in one line."""
         layouts, errors = self.of(LAYOUT), self.of(ERROR)
         counts = (
-            f"{sum(each.holds for each in layouts)} of {len(layouts)} loss curves agree with their references; "
-            f"{sum(each.holds for each in errors)} of {len(errors)} injected errors were detected"
+            f"{sum(comparison.holds for comparison in layouts)} of {len(layouts)} loss curves agree with their references; "
+            f"{sum(comparison.holds for comparison in errors)} of {len(errors)} injected errors were detected"
         )
         return "\n".join((counts, *self.problems))
 
@@ -108,40 +108,40 @@ def compare(plan: Plan, attempts: list[dict], files: RunPath) -> Curves:
     ----------
     files : the run's; losses are read from the metrics of rank 0 there.
     """
-    found: dict[str, list[tuple[float, ...]]] = {}
+    losses_by_unit: dict[str, list[tuple[float, ...]]] = {}
     for attempt in attempts:
         if attempt["status"] == "ok":
-            found.setdefault(attempt["unit"], []).append(read_losses(files / attempt["folder"]))
+            losses_by_unit.setdefault(attempt["unit"], []).append(read_losses(files / attempt["folder"]))
     named = {unit.name: unit for unit in plan.units}
-    plain = [_comparison(unit, named.get(unit.reference), found) for unit in plan.units if unit.reference]
-    return Curves(tuple(_judged(each, plain) for each in plain))
+    plain = [_comparison(unit, named.get(unit.reference), losses_by_unit) for unit in plan.units if unit.reference]
+    return Curves(tuple(_judged(comparison, plain) for comparison in plain))
 
 
 def read_losses(attempt: RunPath, name: str = "loss") -> tuple[float, ...]:
     """Loss, or another value of the metrics, at each iteration of an attempt from the first on, up to a gap."""
-    found = [event for event in events(attempt / METRICS.format(0)) if name in event]
-    values = {event["iteration"]: event[name] for event in found}
+    rows = [event for event in events(attempt / METRICS.format(0)) if name in event]
+    values = {event["iteration"]: event[name] for event in rows}
     gap = next(number for number in range(1, len(values) + 2) if number not in values)
     return tuple(values[iteration] for iteration in range(1, gap))
 
 
-def deviation(losses: Sequence[float], reference: Sequence[float]) -> Deviation:
+def deviation(losses: Sequence[float], reference: Sequence[float]) -> CurveDeviation:
     """How far two curves of the same length are apart, NaN if a loss is; ValueError for other lengths, or less than a window."""
     if len(losses) != len(reference) or len(losses) < WINDOW:
         raise ValueError(f"curves of {len(losses)} and {len(reference)} iterations, where {WINDOW} are needed")
     apart = [abs(a - b) / abs(b) for a, b in zip(losses, reference, strict=True)]
     windows = [math.fsum(apart[start : start + WINDOW]) / WINDOW for start in range(len(apart) - WINDOW + 1)]
-    return Deviation(largest(apart), math.fsum(apart) / len(apart), largest(windows))
+    return CurveDeviation(largest(apart), math.fsum(apart) / len(apart), largest(windows))
 
 
-def _comparison(unit: Unit, reference: Unit | None, found: dict) -> CurveComparison:
+def _comparison(unit: Unit, reference: Unit | None, losses_by_unit: dict) -> CurveComparison:
     """A unit's worst repeat, compared with the first repeat of its reference."""
-    expected = next(iter(found.get(unit.reference, ())), ())
-    losses = tuple(found.get(unit.name, ()))
+    expected = next(iter(losses_by_unit.get(unit.reference, ())), ())
+    losses = tuple(losses_by_unit.get(unit.name, ()))
     problem = _missing(unit, losses) or _missing(reference or unit, (expected,) if expected else ())
     if problem:
         return CurveComparison(unit, losses, expected, problem=problem)
-    worst = max((deviation(each, expected) for each in losses), key=lambda each: nan_last(each.windowed))
+    worst = max((deviation(curve, expected) for curve in losses), key=lambda candidate: nan_last(candidate.windowed))
     return CurveComparison(unit, losses, expected, worst)
 
 
@@ -169,19 +169,19 @@ def _judged(comparison: CurveComparison, every: list[CurveComparison]) -> CurveC
             {"model": model, "precision": precision},
         )
         return replace(comparison, problem=comparison.problem or missing)
-    widest = max(tolerances.values(), key=lambda each: nan_last(each.value))
+    widest = max(tolerances.values(), key=lambda tolerance: nan_last(tolerance.value))
     return replace(comparison, tolerance=widest if comparison.unit.role == ERROR else tolerances[precision])
 
 
-def _tolerances(model: str, every: list[CurveComparison]) -> dict[str, Tolerance]:
+def _tolerances(model: str, every: list[CurveComparison]) -> dict[str, CurveTolerance]:
     """A model's tolerances by precision."""
     noises: dict[str, float] = {}
-    for each in every:
-        if each.unit.role == CONTROL and each.unit.model == model and each.deviation:
-            precision = each.unit.config["precision"]
-            noises[precision] = largest((noises.get(precision, 0.0), each.deviation.windowed))
+    for comparison in every:
+        if comparison.unit.role == CONTROL and comparison.unit.model == model and comparison.deviation:
+            precision = comparison.unit.config["precision"]
+            noises[precision] = largest((noises.get(precision, 0.0), comparison.deviation.windowed))
     return {
-        precision: Tolerance(noise, HALF_ROUNDINGS * HALF_ROUNDING if precision == "amp" else 0.0)
+        precision: CurveTolerance(noise, HALF_ROUNDINGS * HALF_ROUNDING if precision == "amp" else 0.0)
         for precision, noise in noises.items()
     }
 
@@ -190,7 +190,7 @@ def _problem(comparison: CurveComparison) -> str:
     name = comparison.unit.name
     if comparison.deviation is None or comparison.tolerance is None:
         return f"{name}: {comparison.problem.text() if comparison.problem else 'no tolerance is known'}"
-    found, allowed = comparison.deviation.windowed, comparison.tolerance.value
+    measured, allowed = comparison.deviation.windowed, comparison.tolerance.value
     if comparison.unit.role == ERROR:
-        return f"{name}: this error deviates by {found:.1e} only, which the tolerance {allowed:.1e} would let pass"
-    return f"{name}: deviates by {found:.1e} from {comparison.unit.reference}, allowed are {allowed:.1e}"
+        return f"{name}: this error deviates by {measured:.1e} only, which the tolerance {allowed:.1e} would let pass"
+    return f"{name}: deviates by {measured:.1e} from {comparison.unit.reference}, allowed are {allowed:.1e}"

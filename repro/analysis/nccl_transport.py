@@ -49,8 +49,8 @@ def transport(logs: dict[int, Iterable[RunPath]]) -> Transport:
     networks, ways = {}, set()
     for rank, paths in logs.items():
         for text in (_start_of(path) for path in paths if path.is_file()):
-            for found in NETWORK.finditer(text):
-                networks[rank] = _network((found[1] or found[2]).decode(), _layers(text).values())
+            for match in NETWORK.finditer(text):
+                networks[rank] = _network((match[1] or match[2]).decode(), _layers(text).values())
             ways |= _ways(text)
     return Transport(networks, tuple(sorted(ways)))
 
@@ -58,7 +58,7 @@ def transport(logs: dict[int, Iterable[RunPath]]) -> Transport:
 def transport_of(attempt: RunPath, world_size: int) -> Transport:
     """That of an attempt, by its folder."""
     ranks = {rank: attempt / "logs" / f"local_rank_{rank}" for rank in range(world_size)}
-    return transport({rank: (each / "stdout", each / "stderr") for rank, each in ranks.items()})
+    return transport({rank: (folder / "stdout", folder / "stderr") for rank, folder in ranks.items()})
 
 
 def ways_in(paths: Iterable[RunPath]) -> set[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from repro.analysis.kernel_classes import short_name
 from repro.analysis.kernel_trace import Trace, TraceError, read_trace
-from repro.perfmodel.past_kernels import Measured, Timed
+from repro.perfmodel.past_kernels import Timed, TimedOperators
 from repro.runs.metrics import events
 from repro.utils.errors import FAILED, ReproError
 from repro.utils.i18n import N_
@@ -26,7 +26,7 @@ class MeasurementError(ReproError):
     status = FAILED
 
 
-def reduced(folder: Path) -> Measured:
+def reduced(folder: Path) -> TimedOperators:
     """What was measured on a GPU, from the metrics and the trace of `repro/trainers/past_kernels.py` in a folder.
 
     Operators whose kernels of 2020 failed or computed wrongly there are left out, with the reason.
@@ -47,8 +47,8 @@ def reduced(folder: Path) -> Measured:
         raise TraceError(N_("CUPTI lost {n} records: the GPU times are incomplete"), n=trace.dropped)
     start = written[0]
     failed = _failed(written)
-    operators = tuple(_timed([each for each in written if each.get("subject") not in failed], trace))
-    return Measured(
+    operators = tuple(_timed([event for event in written if event.get("subject") not in failed], trace))
+    return TimedOperators(
         gpu=start["gpu"]["name"],
         multiprocessors=start["gpu"]["multiprocessors"],
         clock_mhz=start["gpu"]["clock_khz"] / 1000,
@@ -61,23 +61,23 @@ def reduced(folder: Path) -> Measured:
 
 def _failed(written: list[dict]) -> dict[str, str]:
     """Why operators cannot be recorded, by their names: they failed, or computed wrongly."""
-    reasons = {each["subject"]: each["reason"] for each in _of(written, "refused")}
-    for each in _of(written, "error"):
-        if not each["error"] <= each["tolerance"]:
-            error = f"relative error {each['error']:.1e}, tolerance {each['tolerance']:.0e}"
-            reasons.setdefault(each["subject"], f"{each['direction']}, {each['part']}: {error}")
+    reasons = {event["subject"]: event["reason"] for event in _of(written, "refused")}
+    for event in _of(written, "error"):
+        if not event["error"] <= event["tolerance"]:
+            error = f"relative error {event['error']:.1e}, tolerance {event['tolerance']:.0e}"
+            reasons.setdefault(event["subject"], f"{event['direction']}, {event['part']}: {error}")
     return reasons
 
 
 def _of(written: Iterable[dict], kind: str) -> list[dict]:
-    return [each for each in written if each["event"] == kind]
+    return [event for event in written if event["event"] == kind]
 
 
 def _timed(written: list[dict], trace: Trace) -> Iterable[Timed]:
     """Each operator in each direction, with the times of its phases."""
     phases: dict[tuple, dict[str, dict]] = defaultdict(dict)
-    for each in _of(written, "phase"):
-        phases[each["subject"], each["direction"]][each["kind"]] = each
+    for event in _of(written, "phase"):
+        phases[event["subject"], event["direction"]][event["kind"]] = event
     for passes in _of(written, "passes"):
         key = passes["subject"], passes["direction"]
         phase = phases[key]

@@ -40,15 +40,15 @@ def process_info(files: RunPath, attempts: list[dict], world_size: int) -> Proce
         [start for rank in range(world_size) if (start := start_event(folder / METRICS.format(rank)))]
         for folder in folders
     ]
-    starts = [start for each in by_attempt for start in each]
-    hosts = [{start["host"] for start in each if start.get("host")} for each in by_attempt]
+    starts = [start for attempt_starts in by_attempt for start in attempt_starts]
+    hosts = [{start["host"] for start in attempt_starts if start.get("host")} for attempt_starts in by_attempt]
     versions = [readable(start.get("versions") or {}) for start in starts]
-    names = {name for each in versions for name in each}
+    names = {name for by_library in versions for name in by_library}
     return ProcessInfo(
         attempts=len(folders),
         hosts=frozenset().union(*hosts),
-        nodes=frozenset(len(each) for each in hosts if each),
-        ranks=frozenset(len(each) for each in by_attempt if each),
+        nodes=frozenset(len(attempt_hosts) for attempt_hosts in hosts if attempt_hosts),
+        ranks=frozenset(len(attempt_starts) for attempt_starts in by_attempt if attempt_starts),
         devices=_values(starts, "device"),
         gpus=_values(starts, "gpu"),
         gpu_memories_mib=_values(starts, "gpu_memory_mib"),
@@ -64,14 +64,14 @@ def program_starts(files: RunPath, plan: Plan, attempts: list[dict]) -> dict[str
     `files` are the run's. A program without a start event has no entry.
     """
     units = {unit.name: unit for unit in plan.units}
-    found: dict[str, dict] = {}
+    starts: dict[str, dict] = {}
     for attempt in attempts:
         unit = units.get(attempt["unit"])
         if unit and attempt["status"] == "ok":
             metrics = files / attempt["folder"] / METRICS.format(0)
-            if unit.label not in found and (start := start_event(metrics)):
-                found[unit.label] = start
-    return found
+            if unit.label not in starts and (start := start_event(metrics)):
+                starts[unit.label] = start
+    return starts
 
 
 def readable(versions: dict) -> dict:

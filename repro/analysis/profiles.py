@@ -38,21 +38,23 @@ class Profiles:
     @property
     def every(self) -> list[Profiled]:
         """Cases and what ran in turn with them, in the plan's order."""
-        return [each for comparison in self.comparisons for each in (comparison.own, *comparison.others)]
+        return [
+            profiled_unit for comparison in self.comparisons for profiled_unit in (comparison.own, *comparison.others)
+        ]
 
     @property
     def problems(self) -> list[str]:
         """A line if something has no profile."""
-        missing = [each.unit.name for each in self.every if each.profile is None]
+        missing = [profiled_unit.unit.name for profiled_unit in self.every if profiled_unit.profile is None]
         return [f"{len(missing)} configurations have no profile ({', '.join(missing)})"] if missing else []
 
     def summary(self) -> str:
         """How long an iteration takes and how much of it the GPU is busy, one line per unit."""
         lines = [
-            f"{each.unit.name}: {each.profile.iteration_ms:.2f} ms an iteration, traced; the GPU is busy "
-            f"{each.profile.busy_ms / each.profile.iteration_ms:.1%} of it"
-            for each in self.every
-            if each.profile
+            f"{profiled_unit.unit.name}: {profiled_unit.profile.iteration_ms:.2f} ms an iteration, traced; the GPU is busy "
+            f"{profiled_unit.profile.busy_ms / profiled_unit.profile.iteration_ms:.1%} of it"
+            for profiled_unit in self.every
+            if profiled_unit.profile
         ]
         return "\n".join((*lines, *self.problems))
 
@@ -63,12 +65,14 @@ def profiles(plan: Plan, attempts: list[dict], files: RunPath) -> Profiles:
     for attempt in attempts:
         if attempt["status"] == "ok":
             good.setdefault(attempt["unit"], attempt["folder"])
-    found = [_profiled(unit, good.get(unit.name), files) for unit in plan.units]
+    profiled_units = [_profiled(unit, good.get(unit.name), files) for unit in plan.units]
     return Profiles(
         tuple(
-            ProfileComparison(each, tuple(other for other in found if other.unit.follows == each.unit.name))
-            for each in found
-            if not each.unit.follows
+            ProfileComparison(
+                profiled_unit, tuple(other for other in profiled_units if other.unit.follows == profiled_unit.unit.name)
+            )
+            for profiled_unit in profiled_units
+            if not profiled_unit.unit.follows
         )
     )
 

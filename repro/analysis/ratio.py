@@ -39,11 +39,11 @@ class Ratio:
 
     def as_json(self) -> dict:
         """The form in which results keep it."""
-        found = self.interval
-        if isinstance(found, TooFew):
-            return {"value": self.value, "interval": None, "samples": list(found.samples), "needed": found.needed}
-        interval = {"low": found.low, "high": found.high, "confidence": found.confidence, "method": found.method}
-        return {"value": self.value, "interval": interval, "samples": list(found.samples)}
+        bounds = self.interval
+        if isinstance(bounds, TooFew):
+            return {"value": self.value, "interval": None, "samples": list(bounds.samples), "needed": bounds.needed}
+        interval = {"low": bounds.low, "high": bounds.high, "confidence": bounds.confidence, "method": bounds.method}
+        return {"value": self.value, "interval": interval, "samples": list(bounds.samples)}
 
 
 def ratio(measured: Sequence[float], exact: float) -> Ratio:
@@ -51,8 +51,8 @@ def ratio(measured: Sequence[float], exact: float) -> Ratio:
 
     ValueError without measurements.
     """
-    found = median_interval(measured, CONFIDENCE)
-    return Ratio(median(measured) / exact, found.over(exact) if found else found)
+    interval = median_interval(measured, CONFIDENCE)
+    return Ratio(median(measured) / exact, interval.over(exact) if interval else interval)
 
 
 def repeated_ratio(measured: Sequence[float], reference: Sequence[float]) -> Ratio:
@@ -71,16 +71,16 @@ def published_ratio(measured: Sequence[float], published: Sequence[float], round
     """
     value, count = median(measured) / median(published), len(measured)
     trim = trim_at(looks, count)
-    found: Interval | TooFew
+    interval: Interval | TooFew
     if trim:
         low, high = order_interval(measured, trim)
-        found = _over(Interval(low, high, 1 - error(looks), SEQUENTIAL, (count,)), published, rounding)
+        interval = _over(Interval(low, high, 1 - error(looks), SEQUENTIAL, (count,)), published, rounding)
     elif len(published) > 1:
-        found = ratio_interval(measured, published, CONFIDENCE, rounding)
+        interval = ratio_interval(measured, published, CONFIDENCE, rounding)
     else:
-        found = median_interval(measured, CONFIDENCE)
-        found = found.over(published[0], rounding) if found else found
-    return Ratio(value, found)
+        interval = median_interval(measured, CONFIDENCE)
+        interval = interval.over(published[0], rounding) if interval else interval
+    return Ratio(value, interval)
 
 
 def ratio_over_sessions(ratios: Sequence[float]) -> Ratio:

@@ -52,14 +52,14 @@ class Rehearsal:
     @property
     def problems(self) -> list[str]:
         """A line for each training that failed, or whose losses are not its reference's."""
-        return [f"{each.unit.name}: {_problem(each)}" for each in self.trainings if not each.holds]
+        return [f"{training.unit.name}: {_problem(training)}" for training in self.trainings if not training.holds]
 
     def summary(self) -> str:
         """What ended, and what agreed."""
-        cases = [case for each in self.trainings for case in each.cases]
-        ended = [case for each in self.trainings if each.failure is None for case in each.cases]
-        compared = [each for each in self.trainings if each.parity]
-        agree = sum(each.holds for each in compared)
+        cases = [case for training in self.trainings for case in training.cases]
+        ended = [case for training in self.trainings if training.failure is None for case in training.cases]
+        compared = [training for training in self.trainings if training.parity]
+        agree = sum(training.holds for training in compared)
         said = f"{len(ended)} of {len(cases)} cases ran to their end; "
         said += f"{agree} of {len(compared)} layouts have the losses of one process"
         return f"{said}; {len(self.skipped)} cases were NOT rehearsed, the reports say why" if self.skipped else said

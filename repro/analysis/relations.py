@@ -53,9 +53,11 @@ def scaling_relations(results: Iterable[Result]) -> list[Relation]:
     """Data parallel units over the same training on one GPU: the ratio is the scaling efficiency."""
     measured = _measured(results)
     units = _units(measured)
-    found = units.assign(base=bases(units).array)
-    found = found[(found.world_size > 1) & (found.world_size == found.data_parallel) & found.base.isin(found.unit)]
-    return [_relation(measured, row["unit"], row["base"], row["world_size"]) for row in records(found)]
+    paired = units.assign(base=bases(units).array)
+    paired = paired[
+        (paired.world_size > 1) & (paired.world_size == paired.data_parallel) & paired.base.isin(paired.unit)
+    ]
+    return [_relation(measured, row["unit"], row["base"], row["world_size"]) for row in records(paired)]
 
 
 def layout_relations(results: Iterable[Result]) -> list[Relation]:
@@ -65,8 +67,8 @@ def layout_relations(results: Iterable[Result]) -> list[Relation]:
     units = units[units.baseline_of.isna()]
     data_parallel = (units.world_size == units.data_parallel) & (units.optimizer_sharding == 0)
     base = units[data_parallel].drop_duplicates(MODEL)
-    found = units[~data_parallel].merge(base[[*MODEL, "unit"]], on=MODEL, suffixes=("", "_base"))
-    return [_relation(measured, row["unit"], row["unit_base"]) for row in records(found)]
+    paired = units[~data_parallel].merge(base[[*MODEL, "unit"]], on=MODEL, suffixes=("", "_base"))
+    return [_relation(measured, row["unit"], row["unit_base"]) for row in records(paired)]
 
 
 def layout_text(unit: Unit) -> str:

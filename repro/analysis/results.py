@@ -141,7 +141,9 @@ def result_frame(plan: Plan, attempts: list[dict]) -> pd.DataFrame:
     several: dict[str, Any] = {
         "stands_for": [unit.stands_for for unit in plan.units],
         "derived_from": [unit.derived_from for unit in plan.units],
-        "throughputs_samples_per_s": [each if isinstance(each, tuple) else () for each in measured.throughputs],
+        "throughputs_samples_per_s": [
+            throughputs if isinstance(throughputs, tuple) else () for throughputs in measured.throughputs
+        ],
     }
     frame = units.assign(
         **measured,

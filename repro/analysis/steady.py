@@ -20,8 +20,10 @@ LEFT_OUT = 2
 def attempts(run: Run) -> list[dict]:
     """The attempts that a run recorded, the successful ones with the figures of `windows`."""
     return [
-        {**each, **windows(run.files / each["folder"] / METRICS.format(0))} if each["status"] == "ok" else each
-        for each in run.attempts()
+        {**attempt, **windows(run.files / attempt["folder"] / METRICS.format(0))}
+        if attempt["status"] == "ok"
+        else attempt
+        for attempt in run.attempts()
     ]
 
 
@@ -40,9 +42,9 @@ def windows(metrics: RunPath) -> dict[str, float]:
         return {}
     first, second = next(pairwise(rows))
     excess_ms = second["latency_ms"] - median([row["latency_ms"] for row in later])
-    found = {
+    figures = {
         "steady_samples_per_s": median([row["throughput"] for row in later]),
         "second_window_s": excess_ms * (second["iteration"] - first["iteration"]) / 1000,
     }
     ended = [event["time"] for event in seen if event["event"] == "end" and "time" in event]
-    return {**found, "after_last_row_s": ended[-1] - rows[-1]["time"]} if ended else found
+    return {**figures, "after_last_row_s": ended[-1] - rows[-1]["time"]} if ended else figures

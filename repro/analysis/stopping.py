@@ -20,14 +20,14 @@ def why_enough(run: Run, plan: Plan, attempts: list[dict], unit: Unit) -> str | 
 
     From the first look on: what `enough` says, or "no verdict" if there can be none whatever is measured.
     """
-    succeeded = [each for each in attempts if each["unit"] == unit.name and each["status"] == "ok"]
+    succeeded = [attempt for attempt in attempts if attempt["unit"] == unit.name and attempt["status"] == "ok"]
     if not plan.looks or len(succeeded) < plan.looks[0].repeats:
         return None
-    known = {case.name: case for case in load_catalogue().cases}
-    case = known.get(unit.stands_for[0]) if unit.stands_for and plan.scale == PUBLISHED else None
+    cases_by_name = {case.name: case for case in load_catalogue().cases}
+    case = cases_by_name.get(unit.stands_for[0]) if unit.stands_for and plan.scale == PUBLISHED else None
     if case is None:
         return "no verdict"
-    (result,) = (each for each in summarise(plan, attempts) if each.unit.name == unit.name)
+    (result,) = (candidate for candidate in summarise(plan, attempts) if candidate.unit.name == unit.name)
     verdict = judge_case(run, plan, attempts, case, result)
     if verdict.tolerance is None:
         return "no verdict"

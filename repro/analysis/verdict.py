@@ -15,7 +15,7 @@ from repro.analysis.comparability import (
     configuration_reasons,
     remarks,
 )
-from repro.analysis.conditions import Evidence, unmet
+from repro.analysis.conditions import UnitEvidence, unmet
 from repro.analysis.cross_hardware import HardwareComparison, Order, comparisons, orders
 from repro.analysis.process_info import process_info
 from repro.analysis.ratio import Ratio, published_ratio
@@ -99,10 +99,10 @@ class Verdict:
         if self.reasons:
             return "; ".join(reason.text() for reason in self.reasons)
         missing = "" if self.complete else f", {len(self.throughputs)} of {self.planned} repeats"
-        found = self.ratio.interval if self.ratio and not self.ratio.decisive else None
-        if isinstance(found, Interval):
-            return f"{self.outcome}{missing}: the repeats give a confidence of {found.confidence:.1%} only"
-        return self.outcome + missing + (f": {found}" if found is not None else "")
+        interval = self.ratio.interval if self.ratio and not self.ratio.decisive else None
+        if isinstance(interval, Interval):
+            return f"{self.outcome}{missing}: the repeats give a confidence of {interval.confidence:.1%} only"
+        return self.outcome + missing + (f": {interval}" if interval is not None else "")
 
     @property
     def chance(self) -> float:
@@ -153,8 +153,8 @@ class Judgement:
     @property
     def counts(self) -> dict[str, int]:
         """Number of verdicts per outcome."""
-        found = [verdict.outcome for verdict in self.verdicts]
-        return {outcome: found.count(outcome) for outcome in OUTCOMES}
+        outcomes = [verdict.outcome for verdict in self.verdicts]
+        return {outcome: outcomes.count(outcome) for outcome in OUTCOMES}
 
     @property
     def false_verdicts(self) -> float:
@@ -169,7 +169,9 @@ class Judgement:
     def short_of(self) -> list[Verdict]:
         """Verdicts that keep a run from holding: slower, inconclusive, not sound, or a planned repeat missing."""
         judged = [verdict for verdict in self.verdicts if verdict.comparable is not False]
-        return [each for each in judged if each.outcome not in ("reproduced", "faster") or not each.complete]
+        return [
+            verdict for verdict in judged if verdict.outcome not in ("reproduced", "faster") or not verdict.complete
+        ]
 
     @property
     def status(self) -> int:
@@ -188,7 +190,7 @@ class Judgement:
             held += f" within the given tolerance of {self.given:.3g}" if self.given is not None else ""
             return f"every comparable case holds: {held}; attempts that failed: {self.failed}"
         if self.status == NOT_HELD:
-            cases = ", ".join(f"{each.case} ({each.shortfall})" for each in self.short_of)
+            cases = ", ".join(f"{verdict.case} ({verdict.shortfall})" for verdict in self.short_of)
             return f"does not hold: {cases}; attempts that failed: {self.failed}"
         reasons = {reason.text() for verdict in self.verdicts for reason in verdict.reasons}
         return f"nothing here can be judged: {'; '.join(sorted(reasons)) or 'no unit stands for a published case'}"
@@ -206,7 +208,10 @@ class Judgement:
             "looks": [dict(vars(look)) for look in self.looks],
             "attempts": {"failed": self.failed, "interrupted": self.interrupted},
             "verdicts": [verdict.as_json() for verdict in self.verdicts],
-            "comparisons": [*(each.as_json() for each in self.comparisons), *(each.as_json() for each in self.orders)],
+            "comparisons": [
+                *(comparison.as_json() for comparison in self.comparisons),
+                *(order.as_json() for order in self.orders),
+            ],
             "left_out": list(self.skipped),
         }
 
@@ -226,9 +231,9 @@ def judge(run: Run, plan: Plan, attempts: list[dict], results: list[Result], giv
     """
     check_given(given)
     catalogue = load_catalogue()
-    known = {case.name: case for case in catalogue.cases}
+    cases_by_name = {case.name: case for case in catalogue.cases}
     judged = _Judge(run, plan, attempts, catalogue, given)
-    pairs = [(name, known.get(name), result) for result in results for name in result.unit.stands_for]
+    pairs = [(name, cases_by_name.get(name), result) for result in results for name in result.unit.stands_for]
     if plan.scale == SMOKE:
         verdicts, measured = (
             [
@@ -294,21 +299,21 @@ class _Judge:
         cluster = load_published_cluster(report.cluster)
         attempts = [attempt for attempt in self._attempts if attempt["unit"] == result.unit.name]
         info = process_info(self._run.files, attempts, result.unit.world_size)
-        comparable, why = unmet(Evidence(case, result.unit, attempts, self._environment, cluster, info))
+        comparable, why = unmet(UnitEvidence(case, result.unit, attempts, self._environment, cluster, info))
         noted = remarks(case, report, result.unit, self._environment, cluster, info, attempts)
         if why:
             return self._with(name, case, result, comparable=comparable, outcome="none", reasons=why, remarks=noted)
-        found = case_ratio(case, result.throughputs, self._plan.looks)
+        ratio = case_ratio(case, result.throughputs, self._plan.looks)
         allowed = tolerance(case, self._catalogue, self._given)
         return self._with(
             name,
             case,
             result,
             comparable=True,
-            outcome=outcome(found, allowed.value),
+            outcome=outcome(ratio, allowed.value),
             reasons=why,
             remarks=noted,
-            ratio=found,
+            ratio=ratio,
             tolerance=allowed,
             gain=gain(case),
         )
@@ -327,13 +332,13 @@ class _Judge:
         )
 
 
-def outcome(found: Ratio, allowed: float) -> str:
+def outcome(ratio: Ratio, allowed: float) -> str:
     """What a ratio to a published figure means: the interval, not the value, decides.
 
     Wholly within 1 ± `allowed` it is "reproduced", wholly above "faster", wholly below "slower"; an interval that
     crosses a limit, or that has too little confidence, is "inconclusive".
     """
-    interval = found.decisive
+    interval = ratio.decisive
     if not interval:
         return "inconclusive"
     if interval.low > 1 + allowed:

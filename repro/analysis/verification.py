@@ -54,13 +54,13 @@ def verify_list(listed: Path, signers: Path = SIGNERS, root: Path = ROOT) -> Ver
     Also checks `code.toml` next to it, which identifies the program code of runs that did not record it themselves, and
     that no kept run is another one under a second name.
     """
-    found = signature(listed, signers)
+    signed = signature(listed, signers)
     sentences = [
         *_chain(listed),
         *_committed(listed, root),
         *_names(listed.parent),
         *_versions(listed.parent, root),
-        *([(found.good, found.text)] if found else []),
+        *([(signed.good, signed.text)] if signed else []),
     ]
     return Verified.of(sentences)
 
@@ -116,21 +116,21 @@ def _versions(reproduced: Path, root: Path) -> Iterator[tuple[bool, str]]:
     if gap := history(root).gap:
         yield True, f"{file}: whether the programs at these commits are as it says was NOT checked: {gap}"
         return
-    found = program_versions.faults(reproduced, root)
-    yield from ((False, line) for line in found)
-    if not found:
+    faults = program_versions.faults(reproduced, root)
+    yield from ((False, line) for line in faults)
+    if not faults:
         yield True, f"{file}: the programs at these commits are as it says"
 
 
 def _files(run: Run) -> Iterator[tuple[bool, str]]:
     try:
-        found = manifest.verify(run.files)
+        verification = manifest.verify(run.files)
     except RecordError as error:
         yield False, str(error)
         return
-    yield from ((False, line) for line in found.lines())
-    if found.holds:
-        yield True, f"{found.files} files are as recorded; SHA-256 of the record: {found.digest}"
+    yield from ((False, line) for line in verification.lines())
+    if verification.holds:
+        yield True, f"{verification.files} files are as recorded; SHA-256 of the record: {verification.digest}"
 
 
 def _figures(evidence: Evidence) -> Iterator[tuple[bool, str]]:
@@ -195,8 +195,10 @@ def _digest(run: Run) -> Iterator[tuple[bool, str]]:
         fault = digests.fault_of(run.path, listed)
         yield fault is None, fault or f"it is the archive that {listed} lists"
     elif (run.files / KEPT).is_file():
-        known = {Path(path).name: digest for path, digest in digests.read(digests.REPRODUCED / digests.NAME).items()}
-        if (expected := known.get(run.path.name)) is None:
+        digests_by_name = {
+            Path(path).name: digest for path, digest in digests.read(digests.REPRODUCED / digests.NAME).items()
+        }
+        if (expected := digests_by_name.get(run.path.name)) is None:
             yield (
                 True,
                 f"{digests.NAME} lists no kept run of this name: whether this is the archive that was kept was NOT checked",
@@ -208,8 +210,8 @@ def _digest(run: Run) -> Iterator[tuple[bool, str]]:
 
 
 def _signatures(run: Run, signers: Path) -> Iterator[tuple[bool, str]]:
-    if found := signature(run.files / manifest.MANIFEST, signers):
-        yield found.good, found.text
+    if signed := signature(run.files / manifest.MANIFEST, signers):
+        yield signed.good, signed.text
     if run.archived:
         yield from signed_as_listed(run.path, signers)
 

@@ -102,7 +102,7 @@ class BERT(nn.Module):
         self.unfused = config.baseline.unfused
 
     def forward(self, ids, valid, segments, positions, labels, weights, next_sentence):
-        tokens, places, kinds = (each.to(self.dtype) for each in (self.tokens, self.positions, self.segments))
+        tokens, places, kinds = (table.to(self.dtype) for table in (self.tokens, self.positions, self.segments))
         x = F.embedding(ids, tokens) + F.embedding(segments, kinds) + places[: ids.shape[1]]
         x = self.layers(self.dropout(self.norm(x)), self.mask(valid))
         masked = self.masked(x, tokens, positions, labels, weights).mean()

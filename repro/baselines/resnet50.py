@@ -54,7 +54,7 @@ class ResNet50(nn.Module):
         self.stem = make.convolution("stem", 3, width, 7, 2)
         self.norm = nn.BatchNorm2d(width)
         self.pool = nn.MaxPool2d(3, 2, 1)
-        self.blocks = nn.Sequential(*(Bottleneck(make, *each) for each in bottlenecks(width)))
+        self.blocks = nn.Sequential(*(Bottleneck(make, *sizes) for sizes in bottlenecks(width)))
         features = width * 8 * EXPANSION
         self.classifier = make.linear("classifier", features, classes, (2.0 / features) ** 0.5)
         self.smoothing = config.label_smoothing

@@ -73,7 +73,8 @@ class PaddedAttention(nn.Module):
         """Map x (b, s, h); `valid` (b, s, s) is 1 for scores that count, else 0."""
         batch, length, size = x.shape
         query, key, value = (
-            each(x).view(batch, length, self.heads, -1).transpose(1, 2) for each in (self.query, self.key, self.value)
+            projection(x).view(batch, length, self.heads, -1).transpose(1, 2)
+            for projection in (self.query, self.key, self.value)
         )
         scores = (query @ key.transpose(-2, -1)) * (1.0 / math.sqrt(query.shape[-1]))
         mask = (valid.unsqueeze(1).to(scores.dtype) - 1.0) * -MASKED

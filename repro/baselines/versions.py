@@ -16,20 +16,20 @@ from repro.trainers.libraries import libraries
 
 def versions(device: str) -> dict:
     """Versions by name; those of CUDA's libraries only where the device is one."""
-    found = {
+    by_name = {
         "torch": torch.__version__,
         "torch_commit": torch.version.git_version,
         "numpy": np.__version__,
         "python": platform.python_version(),
     }
     if "megatron.core" in sys.modules:
-        found["megatron_core"] = metadata.version("megatron-core")
+        by_name["megatron_core"] = metadata.version("megatron-core")
     if device == "cuda":
-        found["cuda"] = torch.version.cuda
-        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
-        found["cudnn"] = cudnn_version(torch.backends.cudnn.version())
-        found["cublas"] = cublas_version()
-    return found
+        by_name["cuda"] = torch.version.cuda
+        by_name["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        by_name["cudnn"] = cudnn_version(torch.backends.cudnn.version())
+        by_name["cublas"] = cublas_version()
+    return by_name
 
 
 def cublas_version() -> str | None:

@@ -119,34 +119,34 @@ def fingerprint(invocation: Invocation, cluster: str | None = None, runs: Path =
 def _fingerprint(cluster: Cluster, runs: Path, check: bool) -> None:
     from repro.cluster.fingerprint import differences, gather, write
 
-    found = gather(cluster)
-    apart = differences(found, cluster.accepted)
-    kept = named_by_time(runs, f"fingerprint-{cluster.name}-", ".json")
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    write(kept, cluster, found)
-    _show_fingerprint(found, apart)
-    print(kept)
-    if refused := [each.field for each in apart if not each.accepted]:
+    fingerprints = gather(cluster)
+    apart = differences(fingerprints, cluster.accepted)
+    file = named_by_time(runs, f"fingerprint-{cluster.name}-", ".json")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write(file, cluster, fingerprints)
+    _show_fingerprint(fingerprints, apart)
+    print(file)
+    if refused := [difference.field for difference in apart if not difference.accepted]:
         message = f"nodes differ in {len(refused)} fields; make them the same, or accept fields in {cluster.variables}"
         if check:
             raise Exit(message, FAILED)
         print(message)
 
 
-def _show_fingerprint(found: dict, apart: list) -> None:
+def _show_fingerprint(fingerprints: dict, apart: list) -> None:
     from rich.console import Console
     from rich.table import Table
 
     from repro.cluster.fingerprint import differences_table
 
     console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
-    first = next(iter(found.values()))
-    differing = {each.field for each in apart}
+    first = next(iter(fingerprints.values()))
+    differing = {difference.field for difference in apart}
     for field in SHOWN:
         if field in first.fields and field not in differing:
             console.print(f"{field:<22}{first.fields[field]}", soft_wrap=True, markup=False)
-    for node, each in found.items():
-        for note in each.notes:
+    for node, node_fingerprint in fingerprints.items():
+        for note in node_fingerprint.notes:
             console.print(f"note: {node}: {note}", soft_wrap=True, markup=False)
     if apart:
         columns, rows = differences_table(apart)
@@ -154,7 +154,7 @@ def _show_fingerprint(found: dict, apart: list) -> None:
         for row in rows:
             table.add_row(*row)
         console.print(table, markup=False)
-    console.print(f"{len(found)} nodes, {len(first.fields)} fields, {len(apart)} of them differ")
+    console.print(f"{len(fingerprints)} nodes, {len(first.fields)} fields, {len(apart)} of them differ")
 
 
 def _only_cluster(name: str | None, limit: str | None) -> Cluster:
@@ -164,10 +164,10 @@ def _only_cluster(name: str | None, limit: str | None) -> Cluster:
 
     if name or len(own_inventories()) != 1:
         return _cluster(name)
-    found = _cluster(own_inventories()[0])
-    hosts = ", ".join(chosen_names(found, limit or ""))
-    print(f"CLUSTER={found.name}, the only inventory that was written in this checkout. Provisioned will be: {hosts}")
-    return found
+    chosen = _cluster(own_inventories()[0])
+    hosts = ", ".join(chosen_names(chosen, limit or ""))
+    print(f"CLUSTER={chosen.name}, the only inventory that was written in this checkout. Provisioned will be: {hosts}")
+    return chosen
 
 
 def _cluster(name: str | None) -> Cluster:
@@ -308,17 +308,17 @@ def unlock(
 
     chosen, left = _cluster(cluster), []
     ending = []
-    for found in survey(chosen).values():
-        if not isinstance(found, Occupancy):
-            left.append(str(found))
+    for answer in survey(chosen).values():
+        if not isinstance(answer, Occupancy):
+            left.append(str(answer))
             continue
-        print(*found.lines(), sep="\n")
-        if refusal := found.refusal(force):
+        print(*answer.lines(), sep="\n")
+        if refusal := answer.refusal(force):
             left.append(refusal)
-        elif not found.nothing:
-            ending.append(found)
+        elif not answer.nothing:
+            ending.append(answer)
     if ending and not check:
-        if not (yes or _agreed(f"End this on {', '.join(each.node for each in ending)}?")):
+        if not (yes or _agreed(f"End this on {', '.join(occupancy.node for occupancy in ending)}?")):
             raise Exit("\n".join([*left, "nothing was ended; YES=1 ends what is shown without asking"]), FAILED)
         for node, outcome in free(chosen, ending).items():
             if outcome:

@@ -76,7 +76,7 @@ def convergence(
 
     def make_plan(gpus: int, datasets: dict[str, Dataset]) -> tuple[Plan, dict]:
         plan, goals = make_convergence_plan(gpus, datasets, repeats, programs=program)
-        return plan, {"datasets": [each.facts for each in datasets.values()], "goals": goals}
+        return plan, {"datasets": [dataset.facts for dataset in datasets.values()], "goals": goals}
 
     session = Session(
         invocation=invocation,
@@ -113,7 +113,9 @@ def _run_trainings(
         chosen, made = session.launcher(name), datasets()
 
         def new_plan() -> tuple[Plan, dict]:
-            there = {each: replace(found, folder=Path(chosen.dataset_folder(found))) for each, found in made.items()}
+            there = {
+                name: replace(dataset, folder=Path(chosen.dataset_folder(dataset))) for name, dataset in made.items()
+            }
             return make_plan(chosen.gpus, there)
 
         session.run_on_cluster(before, chosen, new_plan, list(made.values()))

@@ -51,16 +51,21 @@ def effects(
     write_text(path, measured.text())
     columns = ["operator", "direction", "passes", "2020 (ms)", "2020, cold (ms)", "0.8.0 (ms)"]
     rows = [
-        [f"{each.form} {each.rows}x{each.columns}", each.direction, str(each.passes)]
-        + [f"{ms:.4f}" for ms in (each.past_ms, each.cold_ms, each.present_ms)]
-        for each in measured.operators
+        [f"{operator.form} {operator.rows}x{operator.columns}", operator.direction, str(operator.passes)]
+        + [f"{ms:.4f}" for ms in (operator.past_ms, operator.cold_ms, operator.present_ms)]
+        for operator in measured.operators
     ]
     print_table(columns, rows)
-    found = {case.name: gain(case, [measured]) for case in cases}
+    by_case = {case.name: gain(case, [measured]) for case in cases}
     gains = [
-        [name, f"{each.iteration_ms:.1f}", f"{100 * each.faster.low:.1f}", f"{100 * each.faster.high:.1f}"]
-        for name, each in found.items()
-        if each
+        [
+            name,
+            f"{case_gain.iteration_ms:.1f}",
+            f"{100 * case_gain.faster.low:.1f}",
+            f"{100 * case_gain.faster.high:.1f}",
+        ]
+        for name, case_gain in by_case.items()
+        if case_gain
     ]
     print_table(["case", "published iteration (ms)", "faster, from (%)", "to (%)"], gains, f"recorded in {path}")
     if measured.left_out:

@@ -152,15 +152,15 @@ def host_reports(invocation: Invocation, host: str | None = None, check: bool = 
     steps = Steps(len(chosen), "hosts")
     if check:
         stale = []
-        for each in chosen:
-            stale += page.differing(each)
-            steps.done(each.name)
+        for loaded in chosen:
+            stale += page.differing(loaded)
+            steps.done(loaded.name)
         if stale:
             raise Exit("not as the kept runs give them: " + ", ".join(map(str, stale)), FAILED)
         print("up to date")
         return
-    for each in chosen:
-        print(*page.render(each), sep="\n")
+    for loaded in chosen:
+        print(*page.render(loaded), sep="\n")
     if not every:
         print("no run is kept; `make archive RUN=<id> HOST=<name>` keeps one")
 
@@ -209,8 +209,8 @@ def options_of(task: str) -> set[str]:
         correctness.convergence,
         correctness.profile,
     )
-    (found,) = (each for each in steps if each.target == task)
-    return {option.variable for option in found.options.values()}
+    (step,) = (candidate for candidate in steps if candidate.target == task)
+    return {option.variable for option in step.options.values()}
 
 
 @dataclass(frozen=True)
@@ -220,15 +220,17 @@ class Step:
     task: str
     variables: dict[str, str] = field(default_factory=dict)
 
-    def given(self, outer: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
+    def given(self, outer: Mapping[str, str], accepted: Iterable[str]) -> dict[str, str]:
         """The variables for it, of those that the whole was called with; `known` are those that its task has."""
         dropped = () if self.task in ("plan", "bench", "rehearse") else FOR_BENCH
-        return {name: value for name, value in outer.items() if name in known and name not in dropped} | self.variables
+        return {
+            name: value for name, value in outer.items() if name in accepted and name not in dropped
+        } | self.variables
 
     def going_on(self, run: str) -> Step:
         """The step that goes on with its run, which knows what was planned."""
-        kept = {name: value for name, value in self.variables.items() if name in FOR_RUN}
-        return Step(self.task, kept | {"RUN": run})
+        variables = {name: value for name, value in self.variables.items() if name in FOR_RUN}
+        return Step(self.task, variables | {"RUN": run})
 
     def __str__(self) -> str:
         return command_line(self.task, self.variables)
@@ -246,7 +248,7 @@ def plan_steps(cases: Iterable[Case], tasks: Iterable[str] = STEPS, gpus: int = 
         next((case.name for case in cases if case.model == model and case.layout.world_size == 1), None)
         for model in models
     ]
-    found = {
+    by_task = {
         "rehearse": [Step("rehearse", {"MAX_RANKS": f"{max(1, gpus)}"})],
         "preflight": [Step("preflight", {"ONLY": "kernels,allreduce"})],
         "bench": [Step("bench", {"MODEL": model}) for model in models],
@@ -256,7 +258,7 @@ def plan_steps(cases: Iterable[Case], tasks: Iterable[str] = STEPS, gpus: int = 
             Step("profile", {"MODEL": model, "CASES": name}) for model, name in zip(models, alone, strict=True) if name
         ],
     }
-    return [step for task in STEPS if task in tasks for step in found[task]]
+    return [step for task in STEPS if task in tasks for step in by_task[task]]
 
 
 def plan_cluster_steps(cases: Iterable[Case], tasks: Iterable[str] = STEPS, rehearsed: bool = False) -> list[Step]:
@@ -272,9 +274,9 @@ def plan_cluster_steps(cases: Iterable[Case], tasks: Iterable[str] = STEPS, rehe
         )
     models = {case.model for case in cases}
     learns = any(spec_of(model).convergence for model in models)
-    found = [Step("plan")] if "bench" in tasks and not rehearsed else []
+    steps = [Step("plan")] if "bench" in tasks and not rehearsed else []
     dropped = {*(("convergence",) if not learns else ()), *(("rehearse",) if rehearsed else ())}
-    return found + [Step(task) for task in CLUSTER_STEPS if task in tasks and task not in dropped]
+    return steps + [Step(task) for task in CLUSTER_STEPS if task in tasks and task not in dropped]
 
 
 class Journal:
@@ -297,9 +299,9 @@ class Journal:
 
     def runs(self, step: Step, there: Iterable[str]) -> list[str]:
         """The runs of a step, of those that are there now."""
-        known = self._of(step)
-        new = set(there) - set(known["before"]) if "before" in known else set()
-        return sorted(new | set(known.get("runs", ())) & set(there))
+        entry = self._of(step)
+        new = set(there) - set(entry["before"]) if "before" in entry else set()
+        return sorted(new | set(entry.get("runs", ())) & set(there))
 
     def begin(self, step: Step, there: Iterable[str], going_on: Iterable[str]) -> None:
         """A try of a step begins; `there` are the runs that there are now, `going_on` those of the step before that count."""
@@ -351,8 +353,8 @@ def carry_out(
         if status == INTERRUPTED:
             raise Exit(GOES_ON, INTERRUPTED)
         ended = not status or (journal.failed(step) and bool(before))
-        kept = [each for each in journal.runs(step, _ids(runs)) if ended and step.task not in NOT_KEPT]
-        unkept = [f"make archive RUN={each}" for each in kept if keep(each)]
+        run_ids = [run_id for run_id in journal.runs(step, _ids(runs)) if ended and step.task not in NOT_KEPT]
+        unkept = [f"make archive RUN={run_id}" for run_id in run_ids if keep(run_id)]
         failed += [*([str(step)] if status else []), *unkept]
         journal.end(step, _ids(runs), bool(status or unkept), ended)
     return failed

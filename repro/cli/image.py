@@ -112,18 +112,18 @@ def image(
     from repro.images.stack import tag_of
 
     stacks, sources, pinned = _stacks(stack), _sources(base, debian, debian_security, nccl, ca), load_pins()
-    tags = {tag_of(each): each for each in stacks}
+    tags = {tag_of(name): name for name in stacks}
     with exit_statuses(FAILED):
         there = read_layout(LAYOUT) if is_complete(LAYOUT) else []
-        if format == "docker" or not tags.keys() <= {each.tag for each in there}:
+        if format == "docker" or not tags.keys() <= {built.tag for built in there}:
             there, differing = build(stacks, pinned, sources)
             for made in there:
                 print(f"{made.tag}  image {made.id}  manifest {made.digest}  {made.size / 1e9:.2f} GB")
             if differing:
                 raise Exit("\n".join(("built and loaded, but not the pinned images:", *differing)), FAILED)
-        for each in there if format == "sif" else ():
-            if each.tag in tags:
-                sif = build_sif(LAYOUT, each, tags[each.tag], pinned.source_date_epoch)
+        for built in there if format == "sif" else ():
+            if built.tag in tags:
+                sif = build_sif(LAYOUT, built, tags[built.tag], pinned.source_date_epoch)
                 print(f"{sif.file}  SHA-256 {sif.sha256}  image {sif.image}  {sif.built_with}")
 
 
@@ -145,7 +145,7 @@ def image_check(
         pinned, engine = load_pins(), Engine.connect()
     newer = _newer(pinned, stacks, cublas, cudnn)
     with exit_statuses(FAILED):
-        reports = [check_image(each, pinned, engine, newer, gpu_count() > 0) for each in stacks]
+        reports = [check_image(name, pinned, engine, newer, gpu_count() > 0) for name in stacks]
     for report in reports:
         print_table(*findings_table(report))
         print(f"started, read and ended in {report.start_s:.1f} s, of which OneFlow's import {report.import_s:.1f} s\n")
@@ -190,8 +190,8 @@ def sbom(invocation: Invocation, stack: str | None = None) -> None:
     stacks = _stacks(stack)
     with exit_statuses(FAILED):
         pinned = load_pins()
-        for each in stacks:
-            print(*write_sbom(each, pinned), sep="\n")
+        for name in stacks:
+            print(*write_sbom(name, pinned), sep="\n")
         result = scan(pinned)
     print(*scan_lines(result), sep="\n")
     if result.problem:
@@ -265,7 +265,7 @@ def compile_kernels(invocation: Invocation, arch: tuple[int, ...] = (), jobs: in
     from repro.images.stack import needs_newer_libraries
 
     chosen = _architectures(arch)
-    if old := [str(each) for each in chosen if not needs_newer_libraries([each])]:
+    if old := [str(architecture) for architecture in chosen if not needs_newer_libraries([architecture])]:
         raise OptionError(f"ARCH={','.join(old)}: the wheel has the machine code for it; nothing is to be compiled")
     with exit_statuses(FAILED):
         for architecture in chosen:
@@ -283,7 +283,7 @@ def _architectures(arch: tuple[int, ...]) -> tuple[int, ...]:
     chosen = arch or tuple(sorted(here))
     if not chosen:
         raise OptionError("ARCH= names the architecture of the host's GPUs, such as 90 for an H100 or H200")
-    if strange := [str(each) for each in chosen if not OLDEST_ARCH <= each < 1000]:
+    if strange := [str(architecture) for architecture in chosen if not OLDEST_ARCH <= architecture < 1000]:
         raise OptionError(f"ARCH={','.join(strange)}: the compute capability without its point, from {OLDEST_ARCH} on")
     return chosen
 

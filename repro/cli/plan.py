@@ -67,16 +67,16 @@ def explore(
 
     described, sizes = describe(cluster), shape_of(shape)
     batch = batch or 4 * described.gpus
-    found = search(sizes, described, batch)
-    if not found:
+    layouts = search(sizes, described, batch)
+    if not layouts:
         message = f"{described.name}: no layout of this shape with global batch {batch} fits into its memory"
         raise Exit(message, FAILED)
     if format == "json":
-        print_json(candidates_json(found, described, batch))
+        print_json(candidates_json(layouts, described, batch))
         return
-    shown = f"the best {min(SHOWN, len(found))} of {len(found)} layouts that fit"
+    shown = f"the best {min(SHOWN, len(layouts))} of {len(layouts)} layouts that fit"
     below = f"{described.name}, global batch {batch}: {shown}; all figures modelled"
-    print_table(*candidates_table(found, described), below)
+    print_table(*candidates_table(layouts, described), below)
 
 
 @task()

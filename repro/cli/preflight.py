@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from repro.cluster.cluster import Cluster
-    from repro.preflight.framework import Check, Entry, Machine
+    from repro.preflight.framework import ChecklistEntry, Machine, PreflightCheck
 
 STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "not available": "dim"}
 
@@ -55,10 +55,10 @@ def preflight(
     try:
         look(checks, machines, entries, fix=fix)
     finally:
-        kept = _keep(folder, entries, described)
+        file = _keep(folder, entries, described)
     counts = {result: sum(entry.finding.result == result for entry in entries) for result in STYLES}
     print(", ".join(f"{count} {result}" for result, count in counts.items() if count) or "nothing was checked")
-    print(kept)
+    print(file)
     if counts["failed"]:
         raise Exit("what failed would invalidate a run; the lines above say how to fix it", FAILED)
 
@@ -79,7 +79,7 @@ def _subject(cluster: str | None, options: LibraryOptions) -> tuple[Cluster | No
     return None, stack_of(gpus(), options.stack or None, options.libraries()).environment
 
 
-def _checks(folder: Path, environment: dict, cluster: Cluster | None) -> tuple[Check, ...]:
+def _checks(folder: Path, environment: dict, cluster: Cluster | None) -> tuple[PreflightCheck, ...]:
     from repro.preflight import gpu as preflight_gpu
     from repro.preflight import network as preflight_network
     from repro.preflight import node as preflight_node
@@ -90,43 +90,45 @@ def _checks(folder: Path, environment: dict, cluster: Cluster | None) -> tuple[C
     there = installed(cluster) if cluster else ()
     every = (*there, *preflight_gpu.CHECKS, *preflight_node.CHECKS, *preflight_network.CHECKS)
     measured = (Computations(folder, environment, cluster), Collectives(folder, environment, cluster))
-    return (*every, *(check for each in measured for check in each.checks()))
+    return (*every, *(check for group in measured for check in group.checks()))
 
 
-def _machines(cluster: Cluster | None, folder: Path, port: int) -> tuple[list[Machine], list[Entry]]:
+def _machines(cluster: Cluster | None, folder: Path, port: int) -> tuple[list[Machine], list[ChecklistEntry]]:
     """The machines that answer, and an entry for each that does not."""
     from repro.preflight.framework import this_machine
 
     return nodes_of(cluster) if cluster else ([this_machine(port, folder.parent)], [])
 
 
-def nodes_of(cluster: Cluster, only: Collection[str] | None = None) -> tuple[list[Machine], list[Entry]]:
+def nodes_of(cluster: Cluster, only: Collection[str] | None = None) -> tuple[list[Machine], list[ChecklistEntry]]:
     """The nodes of a cluster that answer, or of those that `only` names, and an entry for each that does not."""
-    from repro.preflight.framework import Entry, failed, of_cluster
+    from repro.preflight.framework import ChecklistEntry, failed, of_cluster
 
     machines, errors = of_cluster(cluster, only)
     fix = "fix this first; the other nodes are checked without it"
     return machines, [
-        Entry("reach", "the node answers", name, failed(str(error), "No rank can start on it.", fix), 0.0)
+        ChecklistEntry("reach", "the node answers", name, failed(str(error), "No rank can start on it.", fix), 0.0)
         for name, error in errors.items()
     ]
 
 
-def look(checks: Sequence[Check], machines: list[Machine], entries: list[Entry], fix: bool = False) -> None:
+def look(
+    checks: Sequence[PreflightCheck], machines: list[Machine], entries: list[ChecklistEntry], fix: bool = False
+) -> None:
     """Run the checks, show what they find as they go, add it to `entries`, which are shown first; close the machines."""
     from repro.preflight.framework import run_checks
 
     show(entries, len(entries))
     try:
-        for found in run_checks(checks, machines, fix=fix):
-            show(found, len(machines))
-            entries += found
+        for new_entries in run_checks(checks, machines, fix=fix):
+            show(new_entries, len(machines))
+            entries += new_entries
     finally:
         for machine in machines:
             machine.runner.close()
 
 
-def show(entries: list[Entry], machines: int) -> None:
+def show(entries: list[ChecklistEntry], machines: int) -> None:
     """Print the entries of a check, machines with the same finding together."""
     from rich.console import Console
     from rich.text import Text
@@ -151,12 +153,12 @@ def show(entries: list[Entry], machines: int) -> None:
             console.print(Text(f"{'':<31}{label}: {text}", style="dim"))
 
 
-def _keep(folder: Path, entries: list[Entry], cluster: Cluster | None) -> Path:
-    kept = folder / "preflight.json"
+def _keep(folder: Path, entries: list[ChecklistEntry], cluster: Cluster | None) -> Path:
+    file = folder / "preflight.json"
     content = {
         "created": time.time(),
         "cluster": cluster.name if cluster else None,
         "findings": [entry.as_json() for entry in entries],
     }
-    kept.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    return kept
+    file.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    return file

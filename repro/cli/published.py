@@ -56,12 +56,12 @@ def _audit_logs(folder: Path, check: bool, format: Format) -> None:
     from repro.published.audit.logs import from_logs
     from repro.published.cases import load_catalogue
 
-    found = from_logs(folder, load_catalogue())
+    comparison = from_logs(folder, load_catalogue())
     if format == "json":
-        print_json(found.as_json())
+        print_json(comparison.as_json())
     else:
-        print("\n".join(found.lines()))
-    if check and not found.agrees:
+        print("\n".join(comparison.lines()))
+    if check and not comparison.agrees:
         raise Exit("not every figure is the published one", FAILED)
     if check and format != "json":
         print("up to date")
@@ -73,19 +73,19 @@ def _audit_data(data: str | None, check: bool, format: Format) -> None:
     from repro.report.published.page import FOLDER, overview
     from repro.utils.paths import DATA
 
-    kept = FOLDER / "audit.json"
+    kept_audit = FOLDER / "audit.json"
     result = audited(Path(data or DATA))
     print(as_json(result).rstrip() if format == "json" else overview(result))
     if check:
         if unregistered := [] if data else register_faults(result):
             raise Exit("\n".join(unregistered), FAILED)
-        if apart := differences(result, kept):
-            raise Exit("\n".join((f"not as in {kept.relative_to(FOLDER.parent.parent)}:", *apart)), FAILED)
+        if apart := differences(result, kept_audit):
+            raise Exit("\n".join((f"not as in {kept_audit.relative_to(FOLDER.parent.parent)}:", *apart)), FAILED)
         if format != "json":
             print("up to date")
     elif not data:
-        kept.write_text(as_json(result), encoding="utf-8")
-        print(kept, file=sys.stderr if format == "json" else sys.stdout)
+        kept_audit.write_text(as_json(result), encoding="utf-8")
+        print(kept_audit, file=sys.stderr if format == "json" else sys.stdout)
 
 
 @task(check="write nothing; exit 1 if a page is not what the data gives")

@@ -84,11 +84,11 @@ def verify(invocation: Invocation, run: str | None = None, runs: Path = RUNS, ho
         return
     chosen = _run(run, runs)
     with exit_statuses(FAILED), reading(chosen.path):
-        found = verified(chosen)
-    for line in found.holds:
+        verification = verified(chosen)
+    for line in verification.holds:
         print(f"{chosen.path}: {line}")
-    if found.faults:
-        raise Exit("\n".join((f"{chosen.path} is not as it was recorded:", *found.faults)), FAILED)
+    if verification.faults:
+        raise Exit("\n".join((f"{chosen.path} is not as it was recorded:", *verification.faults)), FAILED)
 
 
 @verify.checks
@@ -117,12 +117,12 @@ def _verify_kept(host: str) -> None:
     for archive in archives:
         try:
             with reading(archive):
-                found = verified(Run(archive))
+                verification = verified(Run(archive))
         except RecordError as error:
             faults.append(str(error))
             continue
-        print(f"{archive.name}:", *found.holds, sep="\n  ")
-        faults += [f"{archive.name}: {fault}" for fault in found.faults if fault not in faults]
+        print(f"{archive.name}:", *verification.holds, sep="\n  ")
+        faults += [f"{archive.name}: {fault}" for fault in verification.faults if fault not in faults]
     of_list = verify_list(folder.parent.parent / digests.NAME)
     print(*of_list.holds, *remarks(folder.parent), sep="\n")
     faults += of_list.faults
@@ -184,7 +184,7 @@ def _preflight(run: str, runs: Path) -> Path | None:
     """The folder of a preflight, which is kept as a run is; None for a run."""
     from repro.runs.files import PREFLIGHT
 
-    return next((each for each in (runs / run, Path(run)) if (each / PREFLIGHT).is_file()), None)
+    return next((candidate for candidate in (runs / run, Path(run)) if (candidate / PREFLIGHT).is_file()), None)
 
 
 def _keep(run: str, runs: Path, host: str, named: str | None) -> None:
@@ -208,10 +208,10 @@ def _keep(run: str, runs: Path, host: str, named: str | None) -> None:
                     f"{source}: its commit, {commit or 'none'}, is in no branch or tag of this repository, so that "
                     "nobody could look up its code; commit and push it before the run, and keep that run"
                 )
-        kept = keep(source, target, key, signer, at_terminal())
-    print(f"{kept.path}: {kept.files} files, {kept.size / 1e6:.1f} MB")
+        packed = keep(source, target, key, signer, at_terminal())
+    print(f"{packed.path}: {packed.files} files, {packed.size / 1e6:.1f} MB")
     print(f"signed by {key.fingerprint}" if key else "not signed")
-    print(f"paths outside the checkout that it names: {', '.join(kept.named) or 'none'}")
+    print(f"paths outside the checkout that it names: {', '.join(packed.named) or 'none'}")
     print(NEXT)
 
 
@@ -231,9 +231,9 @@ def compare(invocation: Invocation, runs: tuple[str, ...] = (), tolerance: float
     with reading(Path(" ".join(runs))):
         comparison = compared(first, second, tolerance)
     with exit_statuses(FAILED):
-        for each in (first, second):
-            with reading(each.path):
-                require(each)
+        for run in (first, second):
+            with reading(run.path):
+                require(run)
         written = write(comparison, RUNS if first.archived else first.folder.parent)
     print_table(comparison)
     for path in written:
@@ -255,8 +255,8 @@ def _run(name: str | None, runs: Path) -> Run:
     """The run of this name, folder or archive; without one the latest, with those before it on standard error."""
     from repro.runs.record import Run
 
-    found = Run.find(name or None, runs)
+    run = Run.find(name or None, runs)
     if not name:
         before = Run.latest(runs)[1:]
-        print(f"RUN={found.id}, the latest{'; before it: ' + ', '.join(before) if before else ''}", file=sys.stderr)
-    return found
+        print(f"RUN={run.id}, the latest{'; before it: ' + ', '.join(before) if before else ''}", file=sys.stderr)
+    return run

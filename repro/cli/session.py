@@ -121,7 +121,11 @@ class Session:
             if before:
                 session.check_unchanged(recorded)
             configs = [unit.config for unit in plan.units]
-            read = [each for each in datasets if any(reads(one, launcher.dataset_folder(each)) for one in configs)]
+            read = [
+                dataset
+                for dataset in datasets
+                if any(reads(config, launcher.dataset_folder(dataset)) for config in configs)
+            ]
             session.bring(plan, read)
             if missing := session.missing_data(plan):
                 raise PlanError("\n".join(missing))

@@ -146,10 +146,10 @@ def _chosen(kind: Any, text: str) -> Any:
     """One value of a Literal, or several of a tuple of them in the Literal's order."""
     if typing.get_origin(kind) is not tuple:
         return _choice(kind, text)
-    choices, found = typing.get_args(typing.get_args(kind)[0]), names(text)
-    if not found or set(found) - set(choices):
+    choices, chosen = typing.get_args(typing.get_args(kind)[0]), names(text)
+    if not chosen or set(chosen) - set(choices):
         raise ValueError(f"it is {' or '.join(choices)}, or {','.join(choices)}")
-    return tuple(each for each in choices if each in found)
+    return tuple(choice for choice in choices if choice in chosen)
 
 
 def _choice(kind: Any, text: str) -> str:
@@ -174,7 +174,7 @@ BOUNDED: dict[Any, Callable[[str, int], Any]] = {int: whole_number, tuple[int, .
 def _plain(kind: Any) -> Any:
     """The type of an option that may be None, without the None."""
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        (kind,) = (each for each in typing.get_args(kind) if each is not types.NoneType)
+        (kind,) = (alternative for alternative in typing.get_args(kind) if alternative is not types.NoneType)
     return kind
 
 
@@ -206,12 +206,12 @@ class OptionTask:
             if isinstance(kind, type) and is_dataclass(kind):
                 self._groups[parameter.name] = kind
                 types_of_fields = typing.get_type_hints(kind)
-                found = [(field.name, types_of_fields[field.name], field.default) for field in fields(kind)]
+                declared = [(field.name, types_of_fields[field.name], field.default) for field in fields(kind)]
             else:
-                found = [(parameter.name, kind, parameter.default)]
+                declared = [(parameter.name, kind, parameter.default)]
             self.options |= {
                 name: Option(name, _plain(type_), default, texts.get(name) or OPTIONS[name])
-                for name, type_, default in found
+                for name, type_, default in declared
             }
         if unused := texts.keys() - self.options.keys():
             raise TypeError(f"{self.name} has no option {', '.join(sorted(unused))}")

@@ -68,8 +68,8 @@ def _run_as_root(arguments: tuple[str, ...], given: dict[str, str | None]) -> No
     sudo = [] if os.geteuid() == 0 else ["sudo"]
     if sudo and not shutil.which("sudo"):
         raise Exit("simulated nodes need root, and there is no sudo here: run this as root", FAILED)
-    kept = {"DOCKER": os.environ.get("DOCKER"), "PATH": os.environ.get("PATH"), **given}
-    variables = [f"{name}={value}" for name, value in kept.items() if value]
+    environment = {"DOCKER": os.environ.get("DOCKER"), "PATH": os.environ.get("PATH"), **given}
+    variables = [f"{name}={value}" for name, value in environment.items() if value]
     command = [*sudo, "env", *variables, sys.executable, "-B", "-m", *arguments]
     status = subprocess.run(command, cwd=ROOT).returncode
     if status:

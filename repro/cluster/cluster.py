@@ -64,11 +64,11 @@ class Image:
     @property
     def ids(self) -> tuple[str, ...]:
         """The IDs that engines may know it by; none if any image of its name will do."""
-        return tuple(each for each in (self.digest, self.manifest) if each)
+        return tuple(image_id for image_id in (self.digest, self.manifest) if image_id)
 
 
 @dataclass(frozen=True)
-class Baseline:
+class BaselinePlace:
     """Where nodes have PyTorch: an interpreter, inside an image where ranks run in containers; "" where they have none."""
 
     python: str = ""
@@ -129,7 +129,7 @@ class Cluster:
     private_key: Path | None = None
     python: str = "/usr/bin/python3"
     slurm: Slurm = Slurm()
-    baseline: Baseline = Baseline()
+    baseline: BaselinePlace = BaselinePlace()
     login: Node | None = None
     jump: tuple[Node, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
@@ -211,10 +211,12 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
 
 def _compiled_for(read: Variables) -> int | None:
     name = "cluster_compiled_for"
-    found = read.number(name, 80, 999, default=Cluster.compiled_for)
-    if found and read.value("cluster_stack") != "cu102-modern":
-        raise read.wrong(name, found, "only cluster_stack cu102-modern is for GPUs that the wheel has no code for")
-    return found
+    architecture = read.number(name, 80, 999, default=Cluster.compiled_for)
+    if architecture and read.value("cluster_stack") != "cu102-modern":
+        raise read.wrong(
+            name, architecture, "only cluster_stack cu102-modern is for GPUs that the wheel has no code for"
+        )
+    return architecture
 
 
 def with_runtime(cluster: Cluster, runtime: str | None, launcher: str | None = None) -> Cluster:
@@ -241,7 +243,7 @@ def conflict(runtime: str, launcher: str, image: Image) -> tuple[str, str, str] 
     return None
 
 
-def baseline_conflict(runtime: str, baseline: Baseline) -> tuple[str, str, str] | None:
+def baseline_conflict(runtime: str, baseline: BaselinePlace) -> tuple[str, str, str] | None:
     """Likewise for where baselines run; it matters only where some do."""
     if not baseline.python:
         return None
@@ -261,8 +263,8 @@ def _image(read: Variables) -> Image:
     value = read.value(name)
     if not isinstance(value, dict) or not value.get("name") or set(value) - set(Image.__annotations__):
         raise read.wrong(name, value, 'it is {name: …, digest: "sha256:…", registry: "", archive: ""}')
-    image = Image(**{key: each or "" for key, each in value.items()})
-    if not all(isinstance(each, str) for each in vars(image).values()):
+    image = Image(**{key: part or "" for key, part in value.items()})
+    if not all(isinstance(part, str) for part in vars(image).values()):
         raise read.wrong(name, value, "each of its values is text")
     if not IMAGE.fullmatch(image.name):
         raise read.wrong(f"{name}.name", image.name, "it is an image's name in an engine, such as oneflow:cu102")
@@ -295,7 +297,7 @@ def _environment(read: Variables) -> tuple[tuple[str, str], ...]:
         raise read.wrong(name, value, 'it is {NCCL_IB_TIMEOUT: "22"}, or left out')
     if why := wrong_environment(value):
         raise read.wrong(name, value, why)
-    return tuple((str(key), str(each)) for key, each in value.items())
+    return tuple((str(key), str(setting)) for key, setting in value.items())
 
 
 def _prologue(read: Variables) -> tuple[str, ...]:
@@ -306,12 +308,12 @@ def _prologue(read: Variables) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _baseline(read: Variables, runtime: str) -> Baseline:
+def _baseline(read: Variables, runtime: str) -> BaselinePlace:
     name = "cluster_baseline"
     value = read.value(name, {})
-    if not isinstance(value, dict) or set(value) - set(Baseline.__annotations__):
+    if not isinstance(value, dict) or set(value) - set(BaselinePlace.__annotations__):
         raise read.wrong(name, value, 'it is {python: /opt/pytorch/bin/python, image: ""}')
-    baseline = Baseline(**{key: str(each or "") for key, each in value.items()})
+    baseline = BaselinePlace(**{key: str(part or "") for key, part in value.items()})
     if not re.fullmatch(f"({PATH})?", baseline.python):
         raise read.wrong(f"{name}.python", baseline.python, "it is the path of an interpreter, from / on, or empty")
     if baseline.image and not IMAGE.fullmatch(baseline.image):

@@ -67,15 +67,15 @@ def nodes_of(hosts: str, user: str) -> tuple[Node, ...]:
     """Nodes from `address`, `address:port` or `name=address:port`, separated by blanks or commas; rank 0 first."""
     nodes = []
     for number, host in enumerate(hosts.replace(",", " ").split(), 1):
-        found = re.fullmatch(r"(?:(\w[\w.-]*)=)?(\[[0-9A-Fa-f:.]+\]|\w[\w.-]*)(?::(\d+))?", host)
-        if not found:
+        match = re.fullmatch(r"(?:(\w[\w.-]*)=)?(\[[0-9A-Fa-f:.]+\]|\w[\w.-]*)(?::(\d+))?", host)
+        if not match:
             raise ClusterError(f"HOSTS: {host!r} is no address, address:port or name=address:port ([…] around IPv6)")
-        address = found[2].strip("[]")
+        address = match[2].strip("[]")
         nodes.append(
             Node(
-                found[1] or (f"node{number}" if _is_address(address) else address),
+                match[1] or (f"node{number}" if _is_address(address) else address),
                 address,
-                int(found[3] or 22),
+                int(match[3] or 22),
                 user,
                 1,
             )
@@ -88,14 +88,14 @@ def nodes_of(hosts: str, user: str) -> tuple[Node, ...]:
 
 def jump_hosts_of(hosts: str, user: str) -> tuple[Node, ...]:
     """Jump hosts from `address`, `address:port` or `user@address:port`, separated by blanks or commas."""
-    found: list[Node] = []
+    hops: list[Node] = []
     for word in hosts.replace(",", " ").split():
         account, _, host = word.rpartition("@")
         if account and not re.fullmatch(r"\w[\w.-]*", account):
             raise ClusterError(f"JUMP: {word!r} is no address, address:port or user@address:port")
         (node,) = nodes_of(host, account or user)
-        found.append(replace(node, name=f"jump{len(found) + 1}"))
-    return tuple(found)
+        hops.append(replace(node, name=f"jump{len(hops) + 1}"))
+    return tuple(hops)
 
 
 def unwritten(
@@ -103,7 +103,7 @@ def unwritten(
 ) -> Cluster:
     """What is known of a cluster before it has an inventory, enough to connect; its known_hosts goes to `scratch`."""
     known_hosts = scratch / "known_hosts"
-    known_hosts.write_text("".join(f"{each.line}\n" for each in keys))
+    known_hosts.write_text("".join(f"{host_key.line}\n" for host_key in keys))
     image = TrainerImage("")
     return Cluster(scratch.name, scratch, nodes, "", 1, "", 0.0, "", image, known_hosts, private_key=key, jump=jump)
 
@@ -155,7 +155,7 @@ def _interface(files: dict[str, str], address: str, active: list[Port]) -> str:
     own, best = _ipv4(address), (-1, "")
     for line in files.get("/proc/net/route", "").splitlines()[1:]:
         name, destination, _, _, _, _, _, mask = line.split()[:8]
-        network, bits = (int.from_bytes(bytes.fromhex(each)[::-1], "big") for each in (destination, mask))
+        network, bits = (int.from_bytes(bytes.fromhex(digits)[::-1], "big") for digits in (destination, mask))
         if own & bits == network and not name.startswith(("docker", "br-", "veth")):
             best = max(best, (bits, name))
     return best[1]
@@ -199,7 +199,7 @@ def write_inventory(
     try:
         (draft / "hosts.yml").write_text(_hosts_text(nodes, key, jump), encoding="utf-8")
         (draft / VARIABLES).write_text(_variables_text(values), encoding="utf-8")
-        (draft / "known_hosts").write_text("".join(f"{each.line}\n" for each in keys), encoding="utf-8")
+        (draft / "known_hosts").write_text("".join(f"{host_key.line}\n" for host_key in keys), encoding="utf-8")
         cluster = load_cluster(draft)
         draft.rename(folder)
     except ClusterError as error:

@@ -49,7 +49,7 @@ class Fingerprint:
 
 
 @dataclass(frozen=True)
-class Difference:
+class FieldDifference:
     """A field that is not the same on all nodes: {value: nodes}, the value of most nodes first."""
 
     field: str
@@ -110,22 +110,22 @@ def fingerprint_of(node: str, fields: NodeFields, sent: float, received: float) 
     return Fingerprint(node, fields.fields, fields.readings | clock, fields.topology, tuple(fields.notes))
 
 
-def differences(fingerprints: dict[str, Fingerprint], accepted: Iterable[str] = ()) -> list[Difference]:
+def differences(fingerprints: dict[str, Fingerprint], accepted: Iterable[str] = ()) -> list[FieldDifference]:
     """The fields in which nodes differ, those not accepted first.
 
     `accepted` holds names of fields; a name such as "gpu.topology" covers all fields that begin with it and a dot.
     Clocks differ if one is further from their median than CLOCKS_APART_S plus the measurement's uncertainty.
     """
     accepted = tuple(accepted)
-    found = []
-    for field in sorted({name for each in fingerprints.values() for name in each.fields}):
+    differing = []
+    for field in sorted({name for fingerprint in fingerprints.values() for name in fingerprint.fields}):
         values: dict[str, list[str]] = {}
-        for node, each in fingerprints.items():
-            values.setdefault(each.fields.get(field, ABSENT), []).append(node)
+        for node, fingerprint in fingerprints.items():
+            values.setdefault(fingerprint.fields.get(field, ABSENT), []).append(node)
         if len(values) > 1:
-            found.append(Difference(field, _most_first(values), _accepts(accepted, field)))
-    found += _clock_difference(fingerprints, _accepts(accepted, CLOCK))
-    return sorted(found, key=lambda each: (each.accepted, each.field))
+            differing.append(FieldDifference(field, _most_first(values), _accepts(accepted, field)))
+    differing += _clock_difference(fingerprints, _accepts(accepted, CLOCK))
+    return sorted(differing, key=lambda difference: (difference.accepted, difference.field))
 
 
 def _accepts(accepted: tuple[str, ...], field: str) -> bool:
@@ -136,17 +136,17 @@ def _most_first(values: dict[str, list[str]]) -> dict[str, list[str]]:
     return dict(sorted(values.items(), key=lambda item: -len(item[1])))
 
 
-def _clock_difference(fingerprints: dict[str, Fingerprint], accepted: bool) -> list[Difference]:
-    readings = {node: each.readings for node, each in fingerprints.items()}
+def _clock_difference(fingerprints: dict[str, Fingerprint], accepted: bool) -> list[FieldDifference]:
+    readings = {node: fingerprint.readings for node, fingerprint in fingerprints.items()}
     if not readings:
         return []
-    middle = statistics.median_low(each["time.offset_s"] for each in readings.values())
+    middle = statistics.median_low(reading["time.offset_s"] for reading in readings.values())
     values: dict[str, list[str]] = {f"within {CLOCKS_APART_S:g} s": []}
-    for node, each in readings.items():
-        apart = each["time.offset_s"] - middle
-        far = abs(apart) > CLOCKS_APART_S + each["time.uncertainty_s"]
+    for node, reading in readings.items():
+        apart = reading["time.offset_s"] - middle
+        far = abs(apart) > CLOCKS_APART_S + reading["time.uncertainty_s"]
         values.setdefault(f"{apart:+.2f} s" if far else f"within {CLOCKS_APART_S:g} s", []).append(node)
-    return [Difference(CLOCK, values, accepted)] if len(values) > 1 else []
+    return [FieldDifference(CLOCK, values, accepted)] if len(values) > 1 else []
 
 
 def as_json(cluster: Cluster, fingerprints: dict[str, Fingerprint]) -> dict:
@@ -155,8 +155,8 @@ def as_json(cluster: Cluster, fingerprints: dict[str, Fingerprint]) -> dict:
         "schema": SCHEMA,
         "cluster": cluster.name,
         "taken": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "nodes": {node: asdict(each) for node, each in fingerprints.items()},
-        "differences": [each.as_json() for each in differences(fingerprints, cluster.accepted)],
+        "nodes": {node: asdict(fingerprint) for node, fingerprint in fingerprints.items()},
+        "differences": [difference.as_json() for difference in differences(fingerprints, cluster.accepted)],
     }
 
 
@@ -166,12 +166,12 @@ def write(path: Path, cluster: Cluster, fingerprints: dict[str, Fingerprint]) ->
     path.write_text(text + "\n", encoding="utf-8")
 
 
-def differences_table(found: list[Difference], width: int = 60) -> tuple[list[str], list[list[str]]]:
+def differences_table(differing: list[FieldDifference], width: int = 60) -> tuple[list[str], list[list[str]]]:
     """Columns and rows: each field with the value of most nodes, and those of the others; long values are cut."""
     rows = []
-    for each in found:
-        (most, nodes), *others = each.values.items()
-        field = f"{each.field} (accepted)" if each.accepted else each.field
+    for difference in differing:
+        (most, nodes), *others = difference.values.items()
+        field = f"{difference.field} (accepted)" if difference.accepted else difference.field
         rows.append(
             [
                 field,

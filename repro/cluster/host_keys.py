@@ -65,7 +65,7 @@ def scan_behind(before: Connection, host: tuple[str, str, int]) -> list[HostKey]
 
     name, address, port = host
     where = address if port == 22 else f"[{address}]:{port}"
-    found: dict[str, HostKey] = {}
+    by_kind: dict[str, HostKey] = {}
     for kinds in KINDS:
         try:
             channel = before.transport.open_channel("direct-tcpip", (address, port), ("", 0), timeout=TIMEOUT_S)
@@ -75,13 +75,13 @@ def scan_behind(before: Connection, host: tuple[str, str, int]) -> list[HostKey]
                 key = transport.get_remote_server_key()
         except (SSHException, EOFError, OSError):
             continue
-        found[key.get_name()] = HostKey(name, f"{where} {key.get_name()} {key.get_base64()}")
-    if not found:
+        by_kind[key.get_name()] = HostKey(name, f"{where} {key.get_name()} {key.get_base64()}")
+    if not by_kind:
         raise ClusterError(
             f"no SSH server shows a host key on {name} ({address} port {port}) through {before.host}; check the address, "
             "and that the jump host may forward connections to it"
         )
-    return list(found.values())
+    return list(by_kind.values())
 
 
 def _scan_one(host: tuple[str, str, int]) -> list[HostKey]:
@@ -94,12 +94,12 @@ def _scan_one(host: tuple[str, str, int]) -> list[HostKey]:
 def confirmed(keys: list[HostKey], fingerprints: Iterable[str]) -> list[HostKey]:
     """The keys whose fingerprints the user gave; ClusterError for a node without such a key."""
     trusted = set(fingerprints)
-    kept = [key for key in keys if key.fingerprint in trusted]
+    trusted_keys = [key for key in keys if key.fingerprint in trusted]
     for node in dict.fromkeys(key.node for key in keys):
-        if node not in {key.node for key in kept}:
+        if node not in {key.node for key in trusted_keys}:
             shown = ", ".join(key.fingerprint for key in keys if key.node == node)
             raise ClusterError(
                 f"FINGERPRINTS: {node} shows {shown}, none of which was given; read the right ones at "
                 f"the machine itself: {AT_THE_MACHINE}"
             )
-    return kept
+    return trusted_keys

@@ -47,9 +47,9 @@ def parse_ibstat(text: str) -> list[Port]:
     """The ports in the text of `ibstat`; FormatError if it names no adapter."""
     ports = []
     for device, block in re.findall(r"(?ms)^CA '([^']+)'$(.*?)(?=^CA '|\Z)", text):
-        about, *each = re.split(r"(?m)^\s+Port (?=\d+:$)", block)
+        about, *parts = re.split(r"(?m)^\s+Port (?=\d+:$)", block)
         adapter = pairs(about)
-        for part in each:
+        for part in parts:
             number, _, rest = part.partition(":")
             port = pairs(rest)
             layer = port.get("Link layer", "")
@@ -72,9 +72,9 @@ def parse_ibstat(text: str) -> list[Port]:
 
 def ports_from_files(files: dict[str, str]) -> list[Port]:
     """The ports in the files of /sys/class/infiniband, {path: text}; none where there are no such files."""
-    found = [re.fullmatch(rf"{CLASS}/([^/]+)/ports/(\d+)/state", path) for path in sorted(files)]
+    matches = [re.fullmatch(rf"{CLASS}/([^/]+)/ports/(\d+)/state", path) for path in sorted(files)]
     ports = []
-    for device, number in (match.groups() for match in found if match):
+    for device, number in (match.groups() for match in matches if match):
         adapter, port = f"{CLASS}/{device}", f"{CLASS}/{device}/ports/{number}"
         state, physical = (files.get(f"{port}/{name}", "").partition(": ")[2] for name in ("state", "phys_state"))
         ports.append(
@@ -99,18 +99,18 @@ def parse_iblinkinfo(text: str) -> list[Link]:
         header = re.match(r"(?:CA|Switch|Router): (?:0x[0-9a-f]+ )?(.+):$", line)
         one_line = re.match(r"0x[0-9a-f]+ \"\s*([^\"]*)\"", line)
         owner = header[1] if header else one_line[1] if one_line else owner
-        if found := LINK.search(line):
+        if match := LINK.search(line):
             links.append(
                 Link(
                     owner,
-                    int(found["lid"]),
-                    int(found["port"]),
-                    int(found["width"] or 0),
-                    float(found["lane"] or 0),
-                    found["state"],
-                    found["physical"],
-                    found["peer"],
-                    found["remark"].strip(),
+                    int(match["lid"]),
+                    int(match["port"]),
+                    int(match["width"] or 0),
+                    float(match["lane"] or 0),
+                    match["state"],
+                    match["physical"],
+                    match["peer"],
+                    match["remark"].strip(),
                 )
             )
     if not links:
@@ -125,5 +125,5 @@ def pairs(text: str) -> dict[str, str]:
 
 def _number(text: str) -> float:
     """The number that a text begins with, 0 if it begins with none."""
-    found = re.match(r"[\d.]+", text)
-    return float(found[0]) if found else 0.0
+    match = re.match(r"[\d.]+", text)
+    return float(match[0]) if match else 0.0

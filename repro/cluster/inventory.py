@@ -98,8 +98,8 @@ def check_size(folder: Path) -> None:
     """
     import yaml
 
-    variables = [each for name in ("group_vars", "host_vars") for each in sorted((folder / name).rglob("*"))]
-    for file in [folder / "hosts.yml", *(each for each in variables if not each.is_dir())]:
+    variables = [path for name in ("group_vars", "host_vars") for path in sorted((folder / name).rglob("*"))]
+    for file in [folder / "hosts.yml", *(path for path in variables if not path.is_dir())]:
         if not file.is_file():
             raise ClusterError(f"{file}: it is no file")
         if file.stat().st_size > MOST_BYTES:
@@ -131,8 +131,8 @@ def _values(node: Any, seen: dict[int, int]) -> int:
         return 1
     if id(node) not in seen:
         seen[id(node)] = MOST_VALUES + 1
-        inner = [each for pair in node.value for each in (pair if isinstance(pair, tuple) else (pair,))]
-        seen[id(node)] = 1 + sum(_values(each, seen) for each in inner)
+        inner = [child for pair in node.value for child in (pair if isinstance(pair, tuple) else (pair,))]
+        seen[id(node)] = 1 + sum(_values(child, seen) for child in inner)
     return seen[id(node)]
 
 
@@ -171,11 +171,13 @@ def refuse_ignored(file: Path, name: str, variables: dict) -> None:
 class Variables:
     """The variables of all hosts, which must agree; errors name the file and the variable."""
 
-    def __init__(self, file: Path, hosts: dict[str, dict], known: set[str]) -> None:
+    def __init__(self, file: Path, hosts: dict[str, dict], known_names: set[str]) -> None:
         """`known` are the variables named `cluster_…`; another one is an error, as it would have no effect."""
         self._file, self._hosts = file, hosts
-        for name in {name for variables in hosts.values() for name in variables if name.startswith("cluster_")} - known:
-            near = difflib.get_close_matches(name, known, 1)
+        for name in {
+            name for variables in hosts.values() for name in variables if name.startswith("cluster_")
+        } - known_names:
+            near = difflib.get_close_matches(name, known_names, 1)
             meant = f"; did you mean {near[0]}?" if near else ""
             raise ClusterError(f"{file}: {name}: no such variable{meant}")
 
@@ -213,7 +215,7 @@ class Variables:
     def names(self, name: str) -> frozenset[str]:
         """A list of fields of a fingerprint; ClusterError otherwise."""
         value = self.value(name, [])
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        if not isinstance(value, list) or not all(isinstance(field, str) for field in value):
             raise self.wrong(name, value, "it is a list of the fields that `make fingerprint` prints: [gpu.vbios]")
         return frozenset(value)
 

@@ -80,16 +80,16 @@ def close(opened: list[Connection]) -> None:
 
 def ssh_options(cluster: Cluster) -> list[str]:
     """The options with which OpenSSH takes the inventory's way to its nodes, and checks every key as `open_checked` does."""
-    known = ["-o", f"UserKnownHostsFile={cluster.known_hosts}"]
+    options = ["-o", f"UserKnownHostsFile={cluster.known_hosts}"]
     command = ""
     for position, host in enumerate(cluster.jump):
         following = cluster.jump[position + 1 :][:1]
         onward = f"[{following[0].address}]:{following[0].port}" if following else "[%h]:%p"
-        words = ["ssh", *known, "-o", "StrictHostKeyChecking=yes", "-o", "BatchMode=yes"]
+        words = ["ssh", *options, "-o", "StrictHostKeyChecking=yes", "-o", "BatchMode=yes"]
         words += ["-i", str(cluster.private_key)] if cluster.private_key else []
         words += ["-o", f"ProxyCommand={command}"] if command else ["-o", "ProxyJump=none"]
         command = shlex.join([*words, "-p", str(host.port), "-l", host.user, "-W", onward, host.address])
-    return [*known, "-o", f"ProxyCommand={command}"] if command else known
+    return [*options, "-o", f"ProxyCommand={command}"] if command else options
 
 
 def _known_as(host: Node) -> str:
@@ -103,9 +103,9 @@ def _known_keys(file: Path, host: Node) -> Iterator[PKey]:
 
     text, name = file.read_text(encoding="utf-8", errors="replace"), _known_as(host)
     with _parsing:
-        found = _keys_by_name(text)
-    for known, keys in found.items():
-        if known == name or (known.startswith("|1|") and HostKeys.hash_host(name, known) == known):
+        by_name = _keys_by_name(text)
+    for entry_name, keys in by_name.items():
+        if entry_name == name or (entry_name.startswith("|1|") and HostKeys.hash_host(name, entry_name) == entry_name):
             yield from keys
 
 
@@ -119,7 +119,7 @@ def _keys_by_name(text: str) -> dict[str, list[PKey]]:
     from paramiko import SSHException
     from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
 
-    found: dict[str, list[PKey]] = {}
+    by_name: dict[str, list[PKey]] = {}
     revoked: list[PKey] = []
     for line in map(str.strip, text.splitlines()):
         marker, _, rest = line.partition(" ") if line.startswith("@") else ("", "", line)
@@ -132,8 +132,8 @@ def _keys_by_name(text: str) -> dict[str, list[PKey]]:
                     revoked.append(entry.key)
                     continue
                 for name in entry.hostnames or []:
-                    found.setdefault(name, []).append(entry.key)
-    return {name: [key for key in keys if key not in revoked] for name, keys in found.items()}
+                    by_name.setdefault(name, []).append(entry.key)
+    return {name: [key for key in keys if key not in revoked] for name, keys in by_name.items()}
 
 
 def _configured(node: Node) -> Iterator[Node]:
@@ -141,8 +141,8 @@ def _configured(node: Node) -> Iterator[Node]:
 
     for hop in Connection(node.address, gateway=False).ssh_config.get("proxyjump", "none").split(","):
         if hop.strip().lower() != "none":
-            found = Connection(hop.strip(), gateway=False)
-            yield Node(hop.strip(), found.host, int(found.port), found.user, 0)
+            connection = Connection(hop.strip(), gateway=False)
+            yield Node(hop.strip(), connection.host, int(connection.port), connection.user, 0)
 
 
 def _open(cluster: Cluster, host: Node, before: Connection | None) -> Connection:

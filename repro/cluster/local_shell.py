@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from repro.cluster.ssh import NOT_FOUND, RemoteError, Result, checked, shown
+from repro.cluster.ssh import NOT_FOUND, CommandResult, RemoteError, checked, shown
 
 NAME = "this machine"
 
@@ -28,14 +28,14 @@ class LocalShell:
         check: bool = True,
         stdin: str | None = None,
         sudo: bool = False,
-    ) -> Result:
+    ) -> CommandResult:
         """Run a command with `stdin`, or nothing, as its input; RemoteError if it fails and `check` is set.
 
         RemoteError also if it takes longer than `timeout` seconds; it is then killed.
         """
         command = _command(argv, sudo)
         if shutil.which(command[0]) is None:
-            return checked(NAME, argv, Result("", f"{command[0]}: command not found", NOT_FOUND), check)
+            return checked(NAME, argv, CommandResult("", f"{command[0]}: command not found", NOT_FOUND), check)
         try:
             done = subprocess.run(
                 command, input=stdin or "", capture_output=True, text=True, errors="replace", timeout=timeout
@@ -44,7 +44,7 @@ class LocalShell:
             raise RemoteError(NAME, f"`{shown(argv)}` took longer than {timeout:.0f} s") from error
         except OSError as error:
             raise RemoteError(NAME, f"`{shown(argv)}` cannot be started: {error}") from error
-        return checked(NAME, argv, Result(done.stdout, done.stderr, done.returncode), check)
+        return checked(NAME, argv, CommandResult(done.stdout, done.stderr, done.returncode), check)
 
     def stream(self, argv: Sequence[str], on_line: Callable[[str], None], *, sudo: bool = False) -> int:
         """Run a command, hand each line of its output and errors over as it comes, and return its exit status.

@@ -105,7 +105,7 @@ class NodeFields:
             "system.machine": self._facts["uname"][4],
             "system.distribution": release.get("PRETTY_NAME"),
             "system.python": self._facts["python"],
-            "system.boot": " ".join(each for each in arguments if not OF_ONE_MACHINE.match(each)),
+            "system.boot": " ".join(argument for argument in arguments if not OF_ONE_MACHINE.match(argument)),
             "system.huge_pages": pages and pages[1],
         }
         for path, value in self._files.items():
@@ -116,8 +116,8 @@ class NodeFields:
         lscpu = pairs(self._output("lscpu"))
         self._found |= {f"cpu.{name}": lscpu.get(label) for name, label in LSCPU.items()}
         for label, cpus in lscpu.items():
-            if found := re.fullmatch(r"NUMA node(\d+) CPU\(s\)", label):
-                self._found[f"cpu.numa.{found[1]}"] = cpus
+            if match := re.fullmatch(r"NUMA node(\d+) CPU\(s\)", label):
+                self._found[f"cpu.numa.{match[1]}"] = cpus
         microcode = re.search(r"(?m)^microcode\s*: (.+)$", self._files.get("/proc/cpuinfo", ""))
         governors = {value for path, value in self._files.items() if path.endswith("/scaling_governor")}
         turbo = self._files.get("/sys/devices/system/cpu/intel_pstate/no_turbo", "")
@@ -215,8 +215,8 @@ class NodeFields:
             "time.zone": self._facts["links"]["zone"].partition("zoneinfo/")[2],
             "time.chrony": tracking.get("Leap status"),
         }
-        if found := re.match(r"([\d.]+) seconds (fast|slow)", tracking.get("System time", "")):
-            self.readings["time.chrony_offset_s"] = float(found[1]) * (1 if found[2] == "fast" else -1)
+        if match := re.match(r"([\d.]+) seconds (fast|slow)", tracking.get("System time", "")):
+            self.readings["time.chrony_offset_s"] = float(match[1]) * (1 if match[2] == "fast" else -1)
 
     def _docker(self) -> None:
         answer = self._commands["docker info"]
@@ -278,7 +278,7 @@ class NodeFields:
 def images_of(facts: dict) -> dict[str, str]:
     """The images of a node's engine: {name with tag: ID}."""
     listed = re.findall(r"(?m)^(\S+:\S+) (sha256:\w+)$", facts["commands"]["docker images"]["output"])
-    return {re.sub(PODMANS, "", name): found for name, found in listed}
+    return {re.sub(PODMANS, "", name): image_id for name, image_id in listed}
 
 
 def _as_of_docker(info: dict, version: str) -> dict:

@@ -189,10 +189,10 @@ def link(path: str) -> str:
 def size(path: str) -> int:
     """Bytes of a file system, 0 if it is not there."""
     try:
-        found = os.statvfs(path)
+        file_system = os.statvfs(path)
     except OSError:
         return 0
-    return found.f_blocks * found.f_frsize
+    return file_system.f_blocks * file_system.f_frsize
 
 
 def text(content: bytes) -> str:

@@ -34,7 +34,7 @@ GPU_FIELDS = {
 
 
 @dataclass(frozen=True)
-class Gpu:
+class SmiGpu:
     """One GPU of `nvidia-smi -q`: its values as printed, by their path, such as "ECC Mode/Current"."""
 
     bus_id: str
@@ -46,12 +46,12 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class Report:
+class SmiReport:
     """The content of `nvidia-smi -q`: driver, the CUDA version it allows ("" before driver 410), the GPUs in order."""
 
     driver: str
     cuda: str
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[SmiGpu, ...]
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Topology:
     affinity: dict[str, str]
 
 
-def parse_report(text: str) -> Report:
+def parse_report(text: str) -> SmiReport:
     """The text of `nvidia-smi -q`; FormatError if it is none, or if it shows no GPU."""
     head, *blocks = re.split(r"(?m)^GPU (?=[0-9A-Fa-f]+:)", text)
     top = _tree(head)
@@ -72,8 +72,8 @@ def parse_report(text: str) -> Report:
     gpus = []
     for block in blocks:
         bus_id, _, rest = block.partition("\n")
-        gpus.append(Gpu(bus_id.strip(), _tree(rest)))
-    return Report(top["Driver Version"], top.get("CUDA Version", ""), tuple(gpus))
+        gpus.append(SmiGpu(bus_id.strip(), _tree(rest)))
+    return SmiReport(top["Driver Version"], top.get("CUDA Version", ""), tuple(gpus))
 
 
 def _tree(text: str) -> dict[str, str]:
@@ -85,7 +85,7 @@ def _tree(text: str) -> dict[str, str]:
         levels = [(deep, name) for deep, name in levels if deep < depth]
         name, colon, value = (part.strip() for part in re.findall(r"^(.*?)(\s:\s|\s:$|$)(.*)", line)[0])
         if colon:
-            values["/".join([*(each for _, each in levels), name])] = value
+            values["/".join([*(level for _, level in levels), name])] = value
         else:
             levels.append((depth, name))
     return values

@@ -73,8 +73,8 @@ def new_cluster(answers: Answers, say: Callable[[str], None]) -> Cluster:
     path = answers.get("KEY", "private SSH key, empty for SSH's own choice", "")
     key = Path(path).expanduser().resolve() if path else None
     keys = _checked_keys(answers, nodes, jump, key, say)
-    found = _suggestions(nodes, jump, key, keys, say)
-    cluster = write_inventory(folder, nodes, keys, _variables(answers, found), key, jump)
+    suggestions = _suggestions(nodes, jump, key, keys, say)
+    cluster = write_inventory(folder, nodes, keys, _variables(answers, suggestions), key, jump)
     for name, result in on_all(cluster, lambda remote: remote.run(["true"])).items():
         if isinstance(result, Exception):
             say(f"note: {name} does not answer yet: {result}")
@@ -85,23 +85,25 @@ def _checked_keys(
     answers: Answers, nodes: tuple[Node, ...], jump: tuple[Node, ...], key: Path | None, say: Callable[[str], None]
 ) -> list[HostKey]:
     """The keys of all hosts; those behind a jump host are asked for only once its own are known to be right."""
-    kept: list[HostKey] = []
+    trusted_keys: list[HostKey] = []
     for position, hop in enumerate(jump):
-        kept += _confirmed(answers, _shown_by((hop,), jump[:position], key, kept), say)
-    return kept + _confirmed(answers, _shown_by(nodes, jump, key, kept), say)
+        trusted_keys += _confirmed(answers, _shown_by((hop,), jump[:position], key, trusted_keys), say)
+    return trusted_keys + _confirmed(answers, _shown_by(nodes, jump, key, trusted_keys), say)
 
 
-def _shown_by(hosts: tuple[Node, ...], jump: tuple[Node, ...], key: Path | None, known: list[HostKey]) -> list[HostKey]:
+def _shown_by(
+    hosts: tuple[Node, ...], jump: tuple[Node, ...], key: Path | None, trusted_keys: list[HostKey]
+) -> list[HostKey]:
     asked = [(host.name, host.address, host.port) for host in hosts]
     if not jump:
         return scan(asked)
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            way = open_checked(unwritten(jump[-1:], jump[:-1], key, known, Path(scratch)), jump[-1])
+            way = open_checked(unwritten(jump[-1:], jump[:-1], key, trusted_keys, Path(scratch)), jump[-1])
         except Refused as refused:
             raise ClusterError(f"the jump host {refused.host.address} cannot be used: {refused.error}") from refused
         try:
-            return [each for host in asked for each in scan_behind(way[-1], host)]
+            return [host_key for host in asked for host_key in scan_behind(way[-1], host)]
         finally:
             close(way)
 
@@ -132,17 +134,17 @@ def _suggestions(
             return Found()
 
 
-def _variables(answers: Answers, found: Found) -> dict:
-    gpu = answers.get("GPU", "GPU as nvidia-smi prints it, empty for none", found.gpu)
+def _variables(answers: Answers, suggestions: Found) -> dict:
+    gpu = answers.get("GPU", "GPU as nvidia-smi prints it, empty for none", suggestions.gpu)
     gpus = answers.number(
-        "GPUS", "ranks per node: its GPUs" if gpu else "ranks per node", found.gpus or (0 if gpu else 2)
+        "GPUS", "ranks per node: its GPUs" if gpu else "ranks per node", suggestions.gpus or (0 if gpu else 2)
     )
-    interface = answers.get("INTERFACE", "network interface between the nodes", found.interface or None)
-    hca = answers.get("HCA", "InfiniBand or RoCE adapters, empty for none", found.hca)
-    gbits = answers.number("GBITS", "what one port does, in Gb/s", found.network_gbits)
-    stack = answers.get("STACK", "stack: cu102, or cu102-modern for GPUs newer than Turing", found.stack)
+    interface = answers.get("INTERFACE", "network interface between the nodes", suggestions.interface or None)
+    hca = answers.get("HCA", "InfiniBand or RoCE adapters, empty for none", suggestions.hca)
+    gbits = answers.number("GBITS", "what one port does, in Gb/s", suggestions.network_gbits)
+    stack = answers.get("STACK", "stack: cu102, or cu102-modern for GPUs newer than Turing", suggestions.stack)
     source = answers.get("IMAGE", "image from: a registry, an archive (path), or empty if it is on the nodes", "")
-    digest = answers.get("DIGEST", "the image's ID, sha256:…, empty if unknown", found.image_ids.get(stack, ""))
+    digest = answers.get("DIGEST", "the image's ID, sha256:…, empty if unknown", suggestions.image_ids.get(stack, ""))
     data = answers.get("DATA", "folder of the data set on the nodes, empty for synthetic data", "")
     return {
         "gpu": gpu,

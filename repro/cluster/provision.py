@@ -67,7 +67,7 @@ class ProvisionError(ReproError):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class NodeOutcome:
     """One node: its tasks by their results, the time, the task and message of a failure, notes, and what was changed."""
 
     node: str
@@ -91,14 +91,14 @@ class Outcome:
 class Provisioned:
     """The outcome of a run on all its nodes; `seconds` is the wall time, `status` Ansible's exit status."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[NodeOutcome, ...]
     seconds: float
     status: int
 
     @property
     def succeeded(self) -> bool:
         """Whether every selected node was set up."""
-        return self.status == 0 and bool(self.outcomes) and not any(each.failed for each in self.outcomes)
+        return self.status == 0 and bool(self.outcomes) and not any(outcome.failed for outcome in self.outcomes)
 
 
 def provision(
@@ -140,8 +140,8 @@ def unmanaged(cluster: Cluster, limit: str = "") -> dict[str, str]:
         return ", and ".join(reasons)
 
     supported = yaml.safe_load(PLATFORMS.read_text(encoding="utf-8"))["platform_supported"]
-    found = on_all(cluster, ask, [node for node in cluster.nodes if node.name in chosen_names(cluster, limit)])
-    return {node: why for node, why in found.items() if isinstance(why, str) and why}
+    answers = on_all(cluster, ask, [node for node in cluster.nodes if node.name in chosen_names(cluster, limit)])
+    return {node: why for node, why in answers.items() if isinstance(why, str) and why}
 
 
 def deprovision(cluster: Cluster, *, check: bool = False, limit: str = "", quiet: bool = False) -> Provisioned:
@@ -218,10 +218,10 @@ def _now(summary: Path) -> str:
 def _environment(cluster: Cluster, summary: Path) -> dict[str, str]:
     """Ansible's settings for this run: only the project's own, whatever the user's home or environment says."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
-    known = shlex.join(ssh_options(cluster))
+    options = shlex.join(ssh_options(cluster))
     return ours | {
         "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"),
-        "ANSIBLE_SSH_COMMON_ARGS": known,
+        "ANSIBLE_SSH_COMMON_ARGS": options,
         # Connections of another run may have been checked against other host keys, so they are not reused.
         "ANSIBLE_SSH_CONTROL_PATH_DIR": str(summary.parent),
         "ANSIBLE_FORKS": str(min(max(5, len(cluster.nodes)), MOST_FORKS)),
@@ -231,12 +231,12 @@ def _environment(cluster: Cluster, summary: Path) -> dict[str, str]:
     }
 
 
-def _outcomes(nodes: dict) -> tuple[Outcome, ...]:
-    def outcome(name: str, summary: dict) -> Outcome:
+def _outcomes(nodes: dict) -> tuple[NodeOutcome, ...]:
+    def outcome(name: str, summary: dict) -> NodeOutcome:
         failure = summary["failure"] or {"task": "", "message": ""}
         counts = (summary["ok"], summary["changed"], summary["failed"], summary["seconds"])
         said = tuple(summary["notes"]), tuple(summary["changes"])
-        return Outcome(name, *counts, failure["task"], _hint(failure["message"]), *said)
+        return NodeOutcome(name, *counts, failure["task"], _hint(failure["message"]), *said)
 
     return tuple(outcome(name, summary) for name, summary in nodes.items())
 
@@ -262,11 +262,11 @@ def chosen_names(cluster: Cluster, limit: str) -> list[str]:
     return _known("LIMIT", limit, names).split(",") if limit else names
 
 
-def _known(setting: str, names: str, known: Collection[str]) -> str:
+def _known(setting: str, names: str, known_names: Collection[str]) -> str:
     """Names from a list, separated by commas; ProvisionError for one that is not in it."""
     for name in names.split(",") if names else ():
-        if name not in known:
-            raise ProvisionError(f"{setting}={names}: there is no {name!r}; there are {', '.join(known)}")
+        if name not in known_names:
+            raise ProvisionError(f"{setting}={names}: there is no {name!r}; there are {', '.join(known_names)}")
     return names
 
 

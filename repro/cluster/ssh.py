@@ -52,7 +52,7 @@ class RemoteError(ReproError):
 
 
 @dataclass(frozen=True)
-class Result:
+class CommandResult:
     """The output of a command, and its exit status."""
 
     stdout: str
@@ -71,7 +71,7 @@ class Shell(Protocol):
         check: bool = True,
         stdin: str | None = None,
         sudo: bool = False,
-    ) -> Result: ...
+    ) -> CommandResult: ...
 
     def stream(self, argv: Sequence[str], on_line: Callable[[str], None], *, sudo: bool = False) -> int: ...
 
@@ -97,14 +97,14 @@ class Remote:
         check: bool = True,
         stdin: str | None = None,
         sudo: bool = False,
-    ) -> Result:
+    ) -> CommandResult:
         """Run a command with `stdin`, or nothing, as its input; RemoteError if it fails and `check` is set.
 
         After `timeout` seconds the connection's channel is closed and RemoteError raised; the command may live on.
         """
         out, err = bytearray(), bytearray()
         status = self._carry_out(argv, sudo, out.extend, err.extend, [(stdin or "").encode()], timeout)
-        result = Result(out.decode("utf-8", "replace"), err.decode("utf-8", "replace"), status)
+        result = CommandResult(out.decode("utf-8", "replace"), err.decode("utf-8", "replace"), status)
         return checked(self.node.name, argv, result, check)
 
     def stream(self, argv: Sequence[str], on_line: Callable[[str], None], *, sudo: bool = False) -> int:
@@ -344,7 +344,7 @@ class _Lines:
             self._on_line(line.decode("utf-8", "replace").rstrip("\r"))
 
 
-def checked(name: str, argv: Sequence[str], result: Result, check: bool = True) -> Result:
+def checked(name: str, argv: Sequence[str], result: CommandResult, check: bool = True) -> CommandResult:
     """A command's result; RemoteError with the end of its output if it failed on the machine `name` and `check`."""
     if check and result.status:
         output = "\n".join((result.stderr.strip() or result.stdout.strip()).splitlines()[-LINES_OF_ERROR:])

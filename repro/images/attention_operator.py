@@ -27,7 +27,7 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 """Where Linux names each start of a machine: two machines may share a name, and a cache may go from one to the other."""
 
 
-class CompileError(ReproError):
+class OperatorError(ReproError):
     """The operators cannot be compiled or loaded here; the message says why."""
 
 
@@ -41,16 +41,16 @@ def attention_operator(python: Path = TRAINER_PYTHON, folder: Path = CACHE / "at
     """
     libraries = next(python.parent.parent.glob("lib/python3*/site-packages/oneflow.libs"), None)
     if libraries is None:
-        raise CompileError(f"no OneFlow belongs to {python}")
+        raise OperatorError(f"no OneFlow belongs to {python}")
     needed = [only(libraries, name) for name in ("liboneflow-*.so", "libof_protoobj-*.so", "libprotobuf-*.so*")]
     library = folder / f"libattention-{digest(needed)}.so"
     if library.exists():
         return library
     compiler, headers = shutil.which("g++"), libraries.with_name("oneflow") / "include"
     if compiler is None:
-        raise CompileError("there is no g++ to compile it with")
+        raise OperatorError("there is no g++ to compile it with")
     if not headers.is_dir():
-        raise CompileError(f"the headers of OneFlow are not in {headers}")
+        raise OperatorError(f"the headers of OneFlow are not in {headers}")
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         made = Path(scratch) / library.name
@@ -61,16 +61,16 @@ def attention_operator(python: Path = TRAINER_PYTHON, folder: Path = CACHE / "at
         command = compile_command(compiler, included, headers / "glog-build", needed, made)
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            raise CompileError(f"g++ failed: {done.stderr.strip()[:500]}")
+            raise OperatorError(f"g++ failed: {done.stderr.strip()[:500]}")
         made.replace(library)
     return library
 
 
 def only(folder: Path, pattern: str) -> Path:
-    found = sorted(folder.glob(pattern))
-    if len(found) != 1:
-        raise CompileError(f"{folder} has {len(found)} files {pattern}, not one")
-    return found[0]
+    matches = sorted(folder.glob(pattern))
+    if len(matches) != 1:
+        raise OperatorError(f"{folder} has {len(matches)} files {pattern}, not one")
+    return matches[0]
 
 
 def digest(needed: list[Path]) -> str:
@@ -107,9 +107,9 @@ def try_out(library: Path, python: Path = TRAINER_PYTHON) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LOAD_S)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise CompileError(f"{library.name} could not be loaded: {error}") from error
+        raise OperatorError(f"{library.name} could not be loaded: {error}") from error
     if done.returncode:
-        raise CompileError(f"{library.name} cannot be loaded: {(done.stderr.strip().splitlines() or ['?'])[-1][:300]}")
+        raise OperatorError(f"{library.name} cannot be loaded: {(done.stderr.strip().splitlines() or ['?'])[-1][:300]}")
     marker.write_text(here)
 
 
@@ -118,7 +118,7 @@ def attention_environment(notes: list[str]) -> dict[str, str]:
     try:
         library = attention_operator()
         try_out(library)
-    except CompileError as error:
+    except OperatorError as error:
         notes.append(MISSING.format(error))
         return {}
     notes.append("for the tuned GPT, attention fused by cuDNN, and flat parameters")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from repro.images import layers
 from repro.images.engine import Engine, ImageError
-from repro.images.oci_layout import Image, differences, is_complete, normalise, packed, read_layout
+from repro.images.oci_layout import LayoutImage, differences, is_complete, normalise, packed, read_layout
 from repro.images.pins import PinError, Pins, check
 from repro.images.stack import tag_of
 from repro.images.wheels import artefact_wheel, trainer_wheels
@@ -70,7 +70,7 @@ def _answer(command: list[str]) -> str | None:
     return done.stdout.strip() or None
 
 
-def build(stacks: list[str], pins: Pins, sources: Sources) -> tuple[list[Image], list[str]]:
+def build(stacks: list[str], pins: Pins, sources: Sources) -> tuple[list[LayoutImage], list[str]]:
     """Build stacks from the pins, normalise them into .cache/image, load them into the engine, and compare their layers.
 
     The images, and a line for each layer that is not as pinned.
@@ -80,17 +80,17 @@ def build(stacks: list[str], pins: Pins, sources: Sources) -> tuple[list[Image],
     return images, _compare_layers(images, stacks, pins, sources)
 
 
-def _compare_layers(images: list[Image], stacks: list[str], pins: Pins, sources: Sources) -> list[str]:
+def _compare_layers(images: list[LayoutImage], stacks: list[str], pins: Pins, sources: Sources) -> list[str]:
     stack_of = {tag_of(stack): stack for stack in stacks}
-    found = [layers.compare(image, stack_of[image.tag], pins, sources.nccl) for image in images]
-    for each in found:
-        say(f"{each.tag}: layers {each.line()}")
-    return [problem for each in found for problem in each.problems]
+    comparisons = [layers.compare(image, stack_of[image.tag], pins, sources.nccl) for image in images]
+    for comparison in comparisons:
+        say(f"{comparison.tag}: layers {comparison.line()}")
+    return [problem for comparison in comparisons for problem in comparison.problems]
 
 
 def build_layout(
     stacks: list[str], pins: Pins, sources: Sources, layout: Path, options: tuple[str, ...] = ()
-) -> list[Image]:
+) -> list[LayoutImage]:
     """Build stacks and write them, normalised, into a layout; the engine keeps only its build cache.
 
     `options` are further options of `docker build`, for the first of the stacks.
@@ -187,7 +187,7 @@ PACKAGES = "DEBIAN=<mirror> and DEBIAN_SECURITY=<mirror> take Debian's packages 
 NO_ARCHIVE = ("Failed to fetch", "Temporary failure resolving", "Could not connect to", "Unable to locate package")
 
 
-def _normalise_saved(engine: Engine, tags: list[str], layout: Path, epoch: int) -> list[Image]:
+def _normalise_saved(engine: Engine, tags: list[str], layout: Path, epoch: int) -> list[LayoutImage]:
     started = time.monotonic()
     try:
         with engine.save(tags) as archive:
@@ -222,13 +222,13 @@ def reproduce(stacks: list[str], pins: Pins, sources: Sources) -> list[str]:
     return problems + _compare_layers(second, stacks, pins, sources)
 
 
-def _layer_differences(before: Image, after: Image, again: Path) -> list[str]:
-    found = []
+def _layer_differences(before: LayoutImage, after: LayoutImage, again: Path) -> list[str]:
+    lines = []
     for number, (ours, theirs) in enumerate(zip(before.layers, after.layers, strict=False), 1):
         if ours != theirs:
             files = differences(LAYOUT / "blobs/sha256" / ours, again / "blobs/sha256" / theirs)
-            found += [f"  layer {number}: {line}" for line in files[:20]]
-    return found
+            lines += [f"  layer {number}: {line}" for line in files[:20]]
+    return lines
 
 
 def say(text: str) -> None:

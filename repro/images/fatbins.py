@@ -23,7 +23,7 @@ SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 
 
 @dataclass(frozen=True)
-class Code:
+class FatbinCode:
     """Code for one architecture, such as 90, in a fatbin: where its bytes are in the file, and how to read them.
 
     `packed` and `size` are its bytes as an LZ4 block and without compression, both 0 where it is not compressed;
@@ -66,11 +66,11 @@ class Fatbin:
     section: str
     offset: int
     length: int
-    codes: tuple[Code, ...]
+    codes: tuple[FatbinCode, ...]
     header: int = 16
     linked: bool = False
 
-    def used_on(self, architecture: int) -> tuple[Code, ...]:
+    def used_on(self, architecture: int) -> tuple[FatbinCode, ...]:
         """The code that the driver takes on a GPU of this architecture; none if it cannot run there."""
         own = [code for code in self.codes if code.kind == SASS and fits(code.architecture, architecture)]
         older = [code for code in self.codes if code.kind == PTX and code.architecture <= architecture]
@@ -104,9 +104,9 @@ def _sections(data: bytes | mmap.mmap) -> dict[str, tuple[int, int, int]]:
 
 def fatbins(data: bytes | mmap.mmap) -> Iterator[Fatbin]:
     """The fatbins of a library's content, in the order of the file."""
-    found, linked = sections(data), _linked(data)
+    by_name, linked = sections(data), _linked(data)
     for name in SECTIONS:
-        at, size = found.get(name, (0, 0))
+        at, size = by_name.get(name, (0, 0))
         end = at + size
         while at <= end - 16:
             magic, _, header, body = struct.unpack_from("<IHHQ", data, at)
@@ -118,7 +118,7 @@ def fatbins(data: bytes | mmap.mmap) -> Iterator[Fatbin]:
             at += header + body
 
 
-def _codes(data: bytes | mmap.mmap, at: int, end: int) -> Iterator[Code]:
+def _codes(data: bytes | mmap.mmap, at: int, end: int) -> Iterator[FatbinCode]:
     while at < end:
         kind, _, header, length, packed, described = struct.unpack_from("<HHIQII", data, at)
         architecture, flags, _, size = struct.unpack_from("<I8xQQQ", data, at + 28)
@@ -127,7 +127,7 @@ def _codes(data: bytes | mmap.mmap, at: int, end: int) -> Iterator[Code]:
             start, count = struct.unpack_from("<II", data, at + described)
             options = bytes(data[at + start : at + start + count]).decode("ascii", "replace") if start else ""
         compressed = bool(flags & COMPRESSED)
-        yield Code(
+        yield FatbinCode(
             kind,
             architecture,
             at + header,
@@ -142,9 +142,9 @@ def _codes(data: bytes | mmap.mmap, at: int, end: int) -> Iterator[Code]:
 
 def _linked(data: bytes | mmap.mmap) -> set[int]:
     """Where the fatbins are that were linked from relocatable code."""
-    found = _sections(data)
-    _, at, size = found.get(".nvFatBinSegment", (0, 0, 0))
-    address, offset, _ = found.get(SECTIONS[0], (0, 0, 0))
+    by_name = _sections(data)
+    _, at, size = by_name.get(".nvFatBinSegment", (0, 0, 0))
+    address, offset, _ = by_name.get(SECTIONS[0], (0, 0, 0))
     wrappers = (struct.unpack_from("<IIQQ", data, place) for place in range(at, at + size - 23, 24))
     return {
         pointer - address + offset
@@ -173,13 +173,13 @@ def replace(data: mmap.mmap, fatbin: Fatbin, code: bytes) -> None:
     struct.pack_into("<Q", data, fatbin.offset + 8, len(code))
 
 
-def unused(found: Iterable[Fatbin], architectures: Sequence[int]) -> Iterator[Code]:
+def unused(library_fatbins: Iterable[Fatbin], architectures: Sequence[int]) -> Iterator[FatbinCode]:
     """The code that no GPU of these architectures takes, of fatbins from which each of them takes some."""
-    for fatbin in found:
-        used = [fatbin.used_on(each) for each in architectures]
+    for fatbin in library_fatbins:
+        used = [fatbin.used_on(architecture) for architecture in architectures]
         if all(used):
-            kept = {code.offset for codes in used for code in codes}
-            yield from (code for code in fatbin.codes if code.offset not in kept)
+            used_offsets = {code.offset for codes in used for code in codes}
+            yield from (code for code in fatbin.codes if code.offset not in used_offsets)
 
 
 def leave_out(path: Path, architectures: Sequence[int]) -> int:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.images.fatbins import PTX, Code, Fatbin, fatbins, machine_code, replace
+from repro.images.fatbins import PTX, Fatbin, FatbinCode, fatbins, machine_code, replace
 from repro.images.kernel_overlay import (
     DESCRIPTION,
     FOLDER,
@@ -105,7 +105,7 @@ class Piece:
 
     library: Path
     fatbin: Fatbin
-    code: Code
+    code: FatbinCode
     cubin: Path
 
 
@@ -228,13 +228,15 @@ def _write(
     return described(partial.rename(target))[0]
 
 
-def _replacements(own: list[Piece], found: list[Fatbin], compiler: Compiler) -> Iterator[tuple[Fatbin, bytes]]:
+def _replacements(
+    own: list[Piece], library_fatbins: list[Fatbin], compiler: Compiler
+) -> Iterator[tuple[Fatbin, bytes]]:
     """The fatbins of a library that get new code, and which."""
     for piece in own:
         if piece.fatbin.section != RELOCATABLE:
             yield piece.fatbin, piece.cubin.read_bytes()
     relocatable = list(dict.fromkeys(piece.cubin for piece in own if piece.fatbin.section == RELOCATABLE))
-    linked = [fatbin for fatbin in found if fatbin.linked]
+    linked = [fatbin for fatbin in library_fatbins if fatbin.linked]
     if len(linked) > 1:
         raise OverlayError("a library with several links of relocatable code is not supported")
     if relocatable and linked:

@@ -57,14 +57,14 @@ class Overlay:
 
 def trainer_site() -> Path | None:
     """The site-packages of the trainer environment, if OneFlow is there."""
-    found = TRAINER_PYTHON.parent.parent.glob("lib/python3*/site-packages/oneflow.libs")
-    return next((path.parent for path in found), None)
+    folders = TRAINER_PYTHON.parent.parent.glob("lib/python3*/site-packages/oneflow.libs")
+    return next((path.parent for path in folders), None)
 
 
 def libraries_of(site: Path) -> dict[str, Path]:
     """The wheel's libraries with GPU code, by name."""
-    found = [path for pattern in LIBRARIES for path in sorted((site / FOLDER).glob(pattern))]
-    return {path.name: path for path in found}
+    paths = [path for pattern in LIBRARIES for path in sorted((site / FOLDER).glob(pattern))]
+    return {path.name: path for path in paths}
 
 
 def wheel_hashes(site: Path) -> dict[str, str]:

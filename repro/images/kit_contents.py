@@ -18,11 +18,11 @@ from importlib import metadata
 from pathlib import Path, PurePosixPath
 
 from repro import bootstrap
-from repro.images.attention_operator import MISSING, CompileError, attention_operator
+from repro.images.attention_operator import MISSING, OperatorError, attention_operator
 from repro.images.fatbins import leave_out
 from repro.images.kernel_overlay import FOLDER as LIBRARIES
 from repro.images.kernel_overlay import Overlay
-from repro.images.kit_pieces import Entry
+from repro.images.kit_pieces import ArchiveEntry
 from repro.images.offline_folder import OfflineError
 from repro.images.stack import COMPAT, KIT, StackError, build_forward, needs_newer_libraries
 from repro.targets import groups_of
@@ -63,7 +63,7 @@ class Contents:
     commit: str = ""
 
 
-def base(scratch: Path, pythons: dict[Path, str], contents: Contents) -> Iterator[Entry]:
+def base(scratch: Path, pythons: dict[Path, str], contents: Contents) -> Iterator[ArchiveEntry]:
     """The checkout at its commit, both interpreters, and the libraries that are compiled from it."""
     yield from checkout(scratch, contents)
     for environment in pythons:
@@ -75,15 +75,15 @@ def base(scratch: Path, pythons: dict[Path, str], contents: Contents) -> Iterato
             except StackError as error:
                 contents.notes.append(f"the host needs gcc: {error}")
                 break
-            yield Entry(f".cache/compat/{library.name}", library)
+            yield ArchiveEntry(f".cache/compat/{library.name}", library)
         try:
             library = attention_operator()
-            yield Entry(f".cache/attention/{library.name}", library)
-        except CompileError as error:
+            yield ArchiveEntry(f".cache/attention/{library.name}", library)
+        except OperatorError as error:
             contents.notes.append(MISSING.format(error))
 
 
-def checkout(scratch: Path, contents: Contents, root: Path = ROOT) -> Iterator[Entry]:
+def checkout(scratch: Path, contents: Contents, root: Path = ROOT) -> Iterator[ArchiveEntry]:
     """The last commit with its git folder, so that a run there can say which code it ran.
 
     It is on a branch whatever the checkout is on: git wants a folder of references, and only files are packed.
@@ -104,16 +104,16 @@ def checkout(scratch: Path, contents: Contents, root: Path = ROOT) -> Iterator[E
     yield from _files(clone, ".")
 
 
-def _files(folder: Path, prefix: str) -> Iterator[Entry]:
+def _files(folder: Path, prefix: str) -> Iterator[ArchiveEntry]:
     for path in sorted(folder.rglob("*")):
         name = (PurePosixPath(prefix) / path.relative_to(folder).as_posix()).as_posix()
         if path.is_symlink():
-            yield Entry(name, link=os.readlink(path))
+            yield ArchiveEntry(name, link=os.readlink(path))
         elif path.is_file():
-            yield Entry(name, path, executable=os.access(path, os.X_OK))
+            yield ArchiveEntry(name, path, executable=os.access(path, os.X_OK))
 
 
-def _python(environment: Path, version: str) -> Iterator[Entry]:
+def _python(environment: Path, version: str) -> Iterator[ArchiveEntry]:
     """The interpreter that an environment was made from, with its standard library and the libraries of its modules."""
     program = "import sys; print(sys.base_prefix)"
     base = Path(bootstrap.answer([environment / "bin" / "python", "-c", program]) or "/nonexistent")
@@ -123,18 +123,18 @@ def _python(environment: Path, version: str) -> Iterator[Entry]:
         raise OfflineError(f"{base} has no bin/python{version} with its lib/python{version}; it cannot be taken along")
     own = [path for path in sorted((base / "lib").glob(f"libpython{version}.so*")) if not path.is_symlink()]
     modules = [*_files(library, f"{top}/lib/python{version}")]
-    modules = [each for each in modules if not LEFT_OUT_OF_PYTHON.search("/" + each.name)]
-    programs = [Entry(f"{top}/bin/python{version}", binary.resolve(), executable=True)]
-    programs += [Entry(f"{top}/lib/{path.name}", path, executable=True) for path in own]
-    shared = [each for each in (*programs, *modules) if each.source and _is_elf(each.source)]
+    modules = [entry for entry in modules if not LEFT_OUT_OF_PYTHON.search("/" + entry.name)]
+    programs = [ArchiveEntry(f"{top}/bin/python{version}", binary.resolve(), executable=True)]
+    programs += [ArchiveEntry(f"{top}/lib/{path.name}", path, executable=True) for path in own]
+    shared = [entry for entry in (*programs, *modules) if entry.source and _is_elf(entry.source)]
     for entry in (*programs, *modules):
         if entry in shared and entry.source:
             depth = "/".join([".."] * (len(PurePosixPath(entry.name).relative_to(top).parts) - 1)) or "."
             content = relocated(entry.source.read_bytes(), str(base / "lib"), f"$ORIGIN/{depth}/lib")
-            yield Entry(entry.name, content=content, executable=entry.executable)
+            yield ArchiveEntry(entry.name, content=content, executable=entry.executable)
         else:
             yield entry
-    yield from (Entry(f"{top}/lib/{path.name}", path) for path in _libraries_of(shared, base))
+    yield from (ArchiveEntry(f"{top}/lib/{path.name}", path) for path in _libraries_of(shared, base))
 
 
 def _is_elf(path: Path) -> bool:
@@ -151,15 +151,15 @@ def relocated(content: bytes, folder: str, relative: str) -> bytes:
     return content.replace(b"\0" + old, b"\0" + new.ljust(len(old), b"\0"))
 
 
-def _libraries_of(programs: Iterable[Entry], base: Path) -> list[Path]:
+def _libraries_of(programs: Iterable[ArchiveEntry], base: Path) -> list[Path]:
     """What programs load besides glibc and their own interpreter, from where the loader finds it here."""
-    found: dict[str, Path] = {}
-    sources = [str(each.source) for each in programs]
+    loaded: dict[str, Path] = {}
+    sources = [str(program.source) for program in programs]
     done = subprocess.run(["ldd", *sources], capture_output=True, text=True)
     for name, path in NEEDED.findall(done.stdout):
         if not GLIBC.match(name) and not Path(path).is_relative_to(base):
-            found[name] = Path(path)
-    return [path.parent / name for name, path in sorted(found.items())]
+            loaded[name] = Path(path)
+    return [path.parent / name for name, path in sorted(loaded.items())]
 
 
 def _controller_packages(scratch: Path, groups: Iterable[str] = ()) -> set[str]:
@@ -172,47 +172,49 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _environment(environment: Path, version: str, names: set[str] | None) -> Iterator[Entry]:
+def _environment(environment: Path, version: str, names: set[str] | None) -> Iterator[ArchiveEntry]:
     """The installed packages with these names, all without, each file as its wheel states; the environment around them."""
     name = environment.name
     yield from _packages(environment, version, names, LEFT_OUT)
-    yield Entry(f"{name}/bin/python", link=f"../../{PYTHONS}/{version}/bin/python{version}")
-    yield Entry(f"{name}/bin/python3", link="python")
+    yield ArchiveEntry(f"{name}/bin/python", link=f"../../{PYTHONS}/{version}/bin/python{version}")
+    yield ArchiveEntry(f"{name}/bin/python3", link="python")
     yield _marker(environment, ())
 
 
-def _marker(environment: Path, groups: Iterable[str]) -> Entry:
+def _marker(environment: Path, groups: Iterable[str]) -> ArchiveEntry:
     """What says that the environment is complete, with these groups."""
-    return Entry(f"{environment.name}/ready", content=bootstrap.marker(environment, groups).encode())
+    return ArchiveEntry(f"{environment.name}/ready", content=bootstrap.marker(environment, groups).encode())
 
 
-def _packages(environment: Path, version: str, names: set[str] | None, left_out: Sequence[str]) -> Iterator[Entry]:
+def _packages(
+    environment: Path, version: str, names: set[str] | None, left_out: Sequence[str]
+) -> Iterator[ArchiveEntry]:
     """The files in site-packages of these packages, or of all, but for those with a piece of `left_out` in their path."""
     inside = f"lib/python{version}/site-packages"
     entries = _installed(environment / inside, names, left_out)
-    for entry in sorted(entries, key=lambda each: each.name):
+    for entry in sorted(entries, key=lambda entry: entry.name):
         yield replace(entry, name=f"{environment.name}/{inside}/{entry.name}")
 
 
-def _installed(site: Path, names: set[str] | None, left_out: Sequence[str] = LEFT_OUT) -> Iterator[Entry]:
+def _installed(site: Path, names: set[str] | None, left_out: Sequence[str] = LEFT_OUT) -> Iterator[ArchiveEntry]:
     for distribution in _distributions(site, names):
         for file in distribution.files or ():
             inside = PurePosixPath(*file.parts)
             if ".." in inside.parts or inside.suffix == ".pyc" or any(part in f"/{inside}" for part in left_out):
                 continue
             path = _as_stated(site, distribution, file)
-            yield Entry(inside.as_posix(), path, executable=os.access(path, os.X_OK))
+            yield ArchiveEntry(inside.as_posix(), path, executable=os.access(path, os.X_OK))
 
 
-def _programs(environment: Path, version: str, names: set[str]) -> Iterator[Entry]:
+def _programs(environment: Path, version: str, names: set[str]) -> Iterator[ArchiveEntry]:
     """The programs of these packages; those in Python run by the interpreter beside them."""
     site = environment / "lib" / f"python{version}" / "site-packages"
-    found = ((each, file) for each in _distributions(site, names) for file in each.files or ())
-    for distribution, file in sorted(found, key=lambda pair: pair[1].name):
+    pairs = ((distribution, file) for distribution in _distributions(site, names) for file in distribution.files or ())
+    for distribution, file in sorted(pairs, key=lambda pair: pair[1].name):
         if ".." in file.parts and file.parts[-2] == "bin":
             content = _as_stated(site, distribution, file).read_bytes()
             content = BEGINNING.sub(lambda match: ANY_FOLDER, content, count=1) if content[:2] == b"#!" else content
-            yield Entry(f"{environment.name}/bin/{file.name}", content=content, executable=True)
+            yield ArchiveEntry(f"{environment.name}/bin/{file.name}", content=content, executable=True)
 
 
 def _distributions(site: Path, names: set[str] | None) -> Iterator[metadata.Distribution]:
@@ -239,7 +241,7 @@ def _record_hash(path: Path) -> str:
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
-def environments(scratch: Path, pythons: dict[Path, str], contents: Contents) -> Iterator[Entry]:
+def environments(scratch: Path, pythons: dict[Path, str], contents: Contents) -> Iterator[ArchiveEntry]:
     """Both environments, of the trainers' the libraries without GPU code for other architectures."""
     controller, trainer = bootstrap.CONTROLLER, bootstrap.TRAINER
     yield from _environment(controller, pythons[controller], _controller_packages(scratch))
@@ -248,7 +250,7 @@ def environments(scratch: Path, pythons: dict[Path, str], contents: Contents) ->
         yield _only_ours(_compiled(entry, contents), scratch, contents)
 
 
-def tests(scratch: Path, pythons: dict[Path, str]) -> Iterator[Entry]:
+def tests(scratch: Path, pythons: dict[Path, str]) -> Iterator[ArchiveEntry]:
     """What `make test` needs besides of the controller's packages, with their programs."""
     controller, groups = bootstrap.CONTROLLER, groups_of("test")
     names = _controller_packages(scratch, groups) - _controller_packages(scratch)
@@ -257,7 +259,7 @@ def tests(scratch: Path, pythons: dict[Path, str]) -> Iterator[Entry]:
     yield _marker(controller, groups)
 
 
-def _compiled(entry: Entry, contents: Contents) -> Entry:
+def _compiled(entry: ArchiveEntry, contents: Contents) -> ArchiveEntry:
     """The overlay's copy of a library, if it has one; any other file as it is."""
     path = PurePosixPath(entry.name)
     if contents.overlay is None or path.parent.name != LIBRARIES:
@@ -266,18 +268,18 @@ def _compiled(entry: Entry, contents: Contents) -> Entry:
     return entry if own.is_symlink() or not own.is_file() else replace(entry, source=own)
 
 
-def libraries(scratch: Path, folders: Sequence[Path], contents: Contents) -> Iterator[Entry]:
+def libraries(scratch: Path, folders: Sequence[Path], contents: Contents) -> Iterator[ArchiveEntry]:
     """A newer cuBLAS and cuDNN, likewise."""
     paths = {path for folder in folders for name in ("cublas", "cudnn") for path in folder.glob(f"lib{name}*.so.*")}
     for path in sorted(paths):
         name = f"{KIT.name}/lib/{path.name}"
         if path.is_symlink():
-            yield Entry(name, link=path.resolve().name)
+            yield ArchiveEntry(name, link=path.resolve().name)
         else:
-            yield _only_ours(Entry(name, path), scratch, contents)
+            yield _only_ours(ArchiveEntry(name, path), scratch, contents)
 
 
-def _only_ours(entry: Entry, scratch: Path, contents: Contents) -> Entry:
+def _only_ours(entry: ArchiveEntry, scratch: Path, contents: Contents) -> ArchiveEntry:
     """A library without GPU code for other architectures, as a copy; any other file as it is."""
     if entry.source is None or ".so" not in entry.source.name or not contents.architectures:
         return entry
@@ -286,4 +288,4 @@ def _only_ours(entry: Entry, scratch: Path, contents: Contents) -> Entry:
     zeroed = leave_out(copy, contents.architectures)
     if zeroed:
         contents.zeroed[entry.name] = zeroed
-    return Entry(entry.name, copy if zeroed else entry.source, executable=entry.executable)
+    return ArchiveEntry(entry.name, copy if zeroed else entry.source, executable=entry.executable)

@@ -27,7 +27,7 @@ XZ = ("xz", "--threads=4", "--stdout")
 
 
 @dataclass(frozen=True)
-class Entry:
+class ArchiveEntry:
     """A file or link of an archive: its name there, and its content, of a file here or given."""
 
     name: str
@@ -79,7 +79,9 @@ class Pieces(io.RawIOBase):
         super().close()
 
 
-def pack(folder: Path, name: str, entries: Iterable[Entry], size: int, level: int, expected_mb: float = 0) -> int:
+def pack(
+    folder: Path, name: str, entries: Iterable[ArchiveEntry], size: int, level: int, expected_mb: float = 0
+) -> int:
     """Write an archive into a folder in pieces of `size` bytes, and return all their bytes: the same for the same entries.
 
     `expected_mb` is about how many MB the entries have; how far it is, and how much time is left, is said by it.
@@ -122,7 +124,7 @@ class _Counted:
         return self._out.write(data)
 
 
-def _add(archive: tarfile.TarFile, entry: Entry) -> None:
+def _add(archive: tarfile.TarFile, entry: ArchiveEntry) -> None:
     member = tarfile.TarInfo(entry.name)
     member.mtime = load_pins().source_date_epoch
     member.mode = 0o755 if entry.executable else 0o644

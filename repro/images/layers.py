@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from repro.images.oci_layout import Image
+from repro.images.oci_layout import LayoutImage
 from repro.images.pins import Pins
 
 SHARED = ("base", "packages", "user", "environment", "folder")
@@ -44,23 +44,23 @@ class Comparison:
     def problems(self) -> list[str]:
         """A line for each layer that is not as pinned, the lowest first: it may be the cause of the others."""
         return [
-            f"{self.tag}: layer '{each.name}' is {each.digest[:FIRST]}…, and docker/pins.toml has {each.pinned[:FIRST]}…"
-            for each in self.layers
-            if each.differs
+            f"{self.tag}: layer '{layer.name}' is {layer.digest[:FIRST]}…, and docker/pins.toml has {layer.pinned[:FIRST]}…"
+            for layer in self.layers
+            if layer.differs
         ]
 
     def line(self) -> str:
         """What is as pinned, and what is not pinned, in one line."""
-        same = [each.name for each in self.layers if each.pinned and not each.differs]
-        unknown = [each.name for each in self.layers if not each.pinned]
-        found = [f"as pinned: {', '.join(same)}"] if same else []
+        same = [layer.name for layer in self.layers if layer.pinned and not layer.differs]
+        unknown = [layer.name for layer in self.layers if not layer.pinned]
+        parts = [f"as pinned: {', '.join(same)}"] if same else []
         if self.problems:
-            found.append(f"NOT as pinned: {', '.join(each.name for each in self.layers if each.differs)}")
+            parts.append(f"NOT as pinned: {', '.join(layer.name for layer in self.layers if layer.differs)}")
         others = "not pinned" if self.known_base else "not pinned, as the base is not that of `make base`"
-        return "; ".join([*found, f"{others}: {', '.join(unknown)}"])
+        return "; ".join([*parts, f"{others}: {', '.join(unknown)}"])
 
 
-def compare(image: Image, stack: str, pins: Pins, nccl: str = "") -> Comparison:
+def compare(image: LayoutImage, stack: str, pins: Pins, nccl: str = "") -> Comparison:
     """Compare the layers of a stack's image; `nccl` is the version it was built with, "" for the pinned one.
 
     All but the project's own code, which follows from the commit, are pinned on the base that `make base` makes. On
@@ -69,7 +69,7 @@ def compare(image: Image, stack: str, pins: Pins, nccl: str = "") -> Comparison:
     above = (*SHARED[1:], OWN[stack], CODE)
     bases, rest = image.layers[: -len(above)], image.layers[-len(above) :]
     known_base = bases == (pins.layers["base"],)
-    named = [("base", each) for each in bases] + list(zip(above, rest, strict=True))
+    named = [("base", digest) for digest in bases] + list(zip(above, rest, strict=True))
     pinned = _pinned(pins.layers, known_base, nccl in ("", PINNED_NCCL))
     return Comparison(image.tag, tuple(Layer(name, digest, pinned.get(name, "")) for name, digest in named), known_base)
 

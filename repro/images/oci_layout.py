@@ -38,7 +38,7 @@ SETTINGS = ("Cmd", "Entrypoint", "Env", "Labels", "User", "Volumes", "WorkingDir
 
 
 @dataclass(frozen=True)
-class Image:
+class LayoutImage:
     """One image of a layout. `id` is the digest of its configuration, `digest` that of its manifest."""
 
     tag: str
@@ -48,7 +48,7 @@ class Image:
     size: int
 
 
-def normalise(archive: IO[bytes], folder: Path, epoch: int, rename: Callable[[str], str] = str) -> list[Image]:
+def normalise(archive: IO[bytes], folder: Path, epoch: int, rename: Callable[[str], str] = str) -> list[LayoutImage]:
     """Write the images of a `docker save` stream into a new layout folder.
 
     Parameters
@@ -87,15 +87,15 @@ def _sort_out(
     name: str, content: IO[bytes], layers: dict[str, str], documents: dict[str, bytes], blobs: Path, epoch: int
 ) -> None:
     """Newer engines name all files by their digests: what is JSON is kept, what is not is a layer."""
-    with tempfile.SpooledTemporaryFile(max_size=16 * CHUNK) as kept:
-        shutil.copyfileobj(content, kept, CHUNK)
-        kept.seek(0)
-        if kept.read(1) in (b"{", b"["):
-            kept.seek(0)
-            documents[name] = kept.read()
+    with tempfile.SpooledTemporaryFile(max_size=16 * CHUNK) as spooled:
+        shutil.copyfileobj(content, spooled, CHUNK)
+        spooled.seek(0)
+        if spooled.read(1) in (b"{", b"["):
+            spooled.seek(0)
+            documents[name] = spooled.read()
         elif name.startswith("blobs/"):
-            kept.seek(0)
-            layers[name] = write_layer(kept, blobs, epoch)
+            spooled.seek(0)
+            layers[name] = write_layer(spooled, blobs, epoch)
 
 
 def write_layer(source: IO[bytes], blobs: Path, epoch: int) -> str:
@@ -140,10 +140,10 @@ class _Digesting:
         return self._sha256.hexdigest()
 
 
-def _write_image(tag: str, config: dict, layers: list[str], blobs: Path, epoch: int) -> Image:
+def _write_image(tag: str, config: dict, layers: list[str], blobs: Path, epoch: int) -> LayoutImage:
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(epoch))
     settings = {key: value for key, value in config["config"].items() if key in SETTINGS and value}
-    kept = {
+    plain_config = {
         "architecture": config["architecture"],
         "os": config["os"],
         "created": stamp,
@@ -151,21 +151,23 @@ def _write_image(tag: str, config: dict, layers: list[str], blobs: Path, epoch: 
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in layers]},
         "history": [_plain_step(step, stamp) for step in config.get("history", [])],
     }
-    config_entry = _write_json(blobs, kept, CONFIG)
+    config_entry = _write_json(blobs, plain_config, CONFIG)
     entries = [
         {"mediaType": LAYER, "digest": f"sha256:{digest}", "size": (blobs / digest).stat().st_size} for digest in layers
     ]
     manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config_entry, "layers": entries}
     size = sum((blobs / digest).stat().st_size for digest in layers)
-    return Image(tag, config_entry["digest"], _write_json(blobs, manifest, MANIFEST)["digest"], tuple(layers), size)
+    return LayoutImage(
+        tag, config_entry["digest"], _write_json(blobs, manifest, MANIFEST)["digest"], tuple(layers), size
+    )
 
 
 def _plain_step(step: dict, stamp: str) -> dict:
     """A step of a build without its time, and without its arguments' values: a mirror leaves nothing in an image."""
-    kept = {"created": stamp, **{key: step[key] for key in ("empty_layer",) if key in step}}
+    stripped = {"created": stamp, **{key: step[key] for key in ("empty_layer",) if key in step}}
     if "created_by" in step:
-        kept["created_by"] = RUN_ARGUMENTS.sub(r"\1", ARGUMENT.sub(r"\1", step["created_by"]))
-    return kept
+        stripped["created_by"] = RUN_ARGUMENTS.sub(r"\1", ARGUMENT.sub(r"\1", step["created_by"]))
+    return stripped
 
 
 def _write_json(blobs: Path, content: dict, media_type: str) -> dict:
@@ -176,7 +178,7 @@ def _write_json(blobs: Path, content: dict, media_type: str) -> dict:
     return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(data)}
 
 
-def _write_index(folder: Path, images: list[Image]) -> None:
+def _write_index(folder: Path, images: list[LayoutImage]) -> None:
     def path(digest: str) -> str:
         return f"blobs/sha256/{digest.removeprefix('sha256:')}"
 
@@ -210,7 +212,7 @@ def is_complete(folder: Path) -> bool:
     return (folder / LAST).is_file()
 
 
-def read_layout(folder: Path) -> list[Image]:
+def read_layout(folder: Path) -> list[LayoutImage]:
     """The images of a layout that `normalise` wrote; ImageError if there is none, or one that is not complete."""
     if not is_complete(folder):
         raise ImageError(f"{folder} holds no images; `make image` builds them")
@@ -221,17 +223,17 @@ def read_layout(folder: Path) -> list[Image]:
         manifest = json.loads((folder / "blobs/sha256" / entry["digest"].removeprefix("sha256:")).read_text())
         layers = tuple(layer["digest"].removeprefix("sha256:") for layer in manifest["layers"])
         size = sum(layer["size"] for layer in manifest["layers"])
-        images.append(Image(names["RepoTags"][0], manifest["config"]["digest"], entry["digest"], layers, size))
+        images.append(LayoutImage(names["RepoTags"][0], manifest["config"]["digest"], entry["digest"], layers, size))
     return images
 
 
 @contextmanager
-def lone_image(layout: Path, image: Image) -> Iterator[Path]:
+def lone_image(layout: Path, image: LayoutImage) -> Iterator[Path]:
     """A layout of one image that shares the blobs of another, for tools that do not choose an image by its tag."""
     with tempfile.TemporaryDirectory(dir=layout.parent) as scratch:
         folder = Path(scratch)
         index = json.loads((layout / "index.json").read_text())
-        index["manifests"] = [each for each in index["manifests"] if each["digest"] == image.digest]
+        index["manifests"] = [manifest for manifest in index["manifests"] if manifest["digest"] == image.digest]
         (folder / "index.json").write_text(json.dumps(index))
         shutil.copy(layout / "oci-layout", folder)
         (folder / "blobs").symlink_to((layout / "blobs").resolve())
@@ -266,12 +268,12 @@ def sha256_of(content: IO[bytes]) -> str:
 def differences(first: Path, second: Path) -> list[str]:
     """The files in which two layers differ, each with what differs in it."""
     ours, theirs = dict(_members(first)), dict(_members(second))
-    found = [f"{name}: only in one of them" for name in sorted(ours.keys() ^ theirs.keys())]
+    lines = [f"{name}: only in one of them" for name in sorted(ours.keys() ^ theirs.keys())]
     for name in sorted(ours.keys() & theirs.keys()):
         differing = [field for field in ours[name] if ours[name][field] != theirs[name][field]]
         if differing:
-            found.append(f"{name}: {', '.join(differing)}")
-    return found
+            lines.append(f"{name}: {', '.join(differing)}")
+    return lines
 
 
 def _members(layer: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -19,7 +19,7 @@ OLDEST, NEWEST = 50, 90
 """The architectures that this NVRTC has machine code for; newer GPUs compile its PTX at the start."""
 
 
-class CompileError(ReproError):
+class PastKernelError(ReproError):
     """The kernels cannot be compiled; the message has the compiler's."""
 
     status = FAILED
@@ -36,7 +36,7 @@ def past_kernels(architecture: int, folder: Path = FOLDER) -> Path:
         The compiler cannot be fetched, and the kernels were not compiled before.
     """
     if architecture < OLDEST:
-        raise CompileError(
+        raise PastKernelError(
             f"the kernels of 2020 are compiled for architectures from {OLDEST} on, not for {architecture}"
         )
     source, pins = SOURCE.read_bytes(), load_pins()
@@ -67,7 +67,7 @@ def _compile(compiler: Path, source: bytes, target: str) -> bytes:
     try:
         if library.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options)):
             text = _taken(library, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
-            raise CompileError(f"{SOURCE.relative_to(ROOT)} cannot be compiled for {target}:\n{text.strip()[:2000]}")
+            raise PastKernelError(f"{SOURCE.relative_to(ROOT)} cannot be compiled for {target}:\n{text.strip()[:2000]}")
         return _taken(library, program, "CUBIN" if target.startswith("sm_") else "PTX")
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))

@@ -192,8 +192,8 @@ def _check_tools_lock(pins: Pins, root: Path) -> list[str]:
 
 def _check_apt_lock(pins: Pins, root: Path) -> list[str]:
     pin = pins.artefact("Debian packages")
-    found = sha256(root / pin.file)
-    problems = [] if found == pin.sha256 else [f"pin 'Debian packages': SHA-256 of {pin.file} is {found}"]
+    digest = sha256(root / pin.file)
+    problems = [] if digest == pin.sha256 else [f"pin 'Debian packages': SHA-256 of {pin.file} is {digest}"]
     lines = (root / pin.file).read_text(encoding="utf-8").splitlines()
     if lines != sorted(set(lines), key=lambda line: line[66:]):
         problems.append(f"{pin.file} is not sorted by file name, or has a line twice")
@@ -256,13 +256,13 @@ def read_lock(path: Path, python: str) -> dict[str, tuple[str, set[str]]]:
     from packaging.markers import Marker
 
     environment = {"python_full_version": INTERPRETERS[python], "python_version": python, "sys_platform": "linux"}
-    found = {}
+    packages = {}
     for line in path.read_text().replace("\\\n", " ").splitlines():
         requirement, *hashes = re.split(r"\s+--hash=sha256:", line.strip())
         match = REQUIREMENT.match(requirement.strip())
         if match and (not match[3] or Marker(match[3]).evaluate(environment)):
-            found[match[1].lower()] = (match[2], set(hashes))
-    return found
+            packages[match[1].lower()] = (match[2], set(hashes))
+    return packages
 
 
 def pins_table(pins: Pins) -> tuple[list[str], list[list[str]]]:

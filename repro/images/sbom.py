@@ -16,7 +16,7 @@ from pathlib import Path
 
 from repro.images.build import LAYOUT
 from repro.images.engine import ImageError
-from repro.images.oci_layout import Image, lone_image, read_layout
+from repro.images.oci_layout import LayoutImage, lone_image, read_layout
 from repro.images.pins import Pins
 from repro.images.stack import tag_of
 from repro.utils.paths import CACHE, ROOT
@@ -66,7 +66,7 @@ def write_sbom(stack: str, pins: Pins, folder: Path = FOLDER, layout: Path = LAY
     return bill, licences
 
 
-def _syft(image: Image, layout: Path) -> dict:
+def _syft(image: LayoutImage, layout: Path) -> dict:
     """What Syft finds in one image of a layout."""
     tool = shutil.which("syft", path=str(Path(sys.executable).parent)) or shutil.which("syft")
     if tool is None:
@@ -80,7 +80,7 @@ def _syft(image: Image, layout: Path) -> dict:
     return json.loads(done.stdout)
 
 
-def complete(document: dict, image: Image, stack: str, pins: Pins) -> dict:
+def complete(document: dict, image: LayoutImage, stack: str, pins: Pins) -> dict:
     """Add what no package database lists, and drop what differs from one scan of the same image to the next."""
     document["serialNumber"] = uuid.uuid5(uuid.NAMESPACE_URL, image.digest).urn
     document["metadata"]["timestamp"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(pins.source_date_epoch))
@@ -90,13 +90,13 @@ def complete(document: dict, image: Image, stack: str, pins: Pins) -> dict:
         "name": image.tag,
         "version": image.digest,
     }
-    found = [part for part in document.get("components", []) if part["type"] not in ("file", "operating-system")]
-    for part in found:
+    components = [part for part in document.get("components", []) if part["type"] not in ("file", "operating-system")]
+    for part in components:
         if part["name"] in pins.licences and part.get("purl", "").startswith("pkg:pypi/"):
             part["licenses"] = [{"license": {"id": pins.licences[part["name"]]}}]
     for part in pins.bundled:
         if part.stack in ("", stack):
-            found.append(
+            components.append(
                 {
                     "type": "library",
                     "bom-ref": f"bundled:{part.name}@{part.version}",
@@ -105,7 +105,7 @@ def complete(document: dict, image: Image, stack: str, pins: Pins) -> dict:
                     "licenses": [{"license": {"name": part.licence}}],
                 }
             )
-    document["components"] = found
+    document["components"] = components
     return document
 
 
@@ -157,8 +157,8 @@ def _last_line(text: str) -> str:
 
 def judge(packages: list[dict], accepted: list[dict], asked: Iterable[str]) -> Scan:
     """Sort the output of pip-audit: vulnerabilities found, those accepted, and packages `asked` for without an answer."""
-    found: list[dict] = []
-    known: list[dict] = []
+    unaccepted: list[dict] = []
+    excused: list[dict] = []
     answered = {package["name"] for package in packages if "skip_reason" not in package}
     for package in packages:
         for entry in package.get("vulns", []):
@@ -174,8 +174,8 @@ def judge(packages: list[dict], accepted: list[dict], asked: Iterable[str]) -> S
                 "fixed": entry.get("fix_versions", []),
                 "reason": reason,
             }
-            (known if reason else found).append(row)
-    return Scan(tuple(found), tuple(known), tuple(name for name in asked if name not in answered))
+            (excused if reason else unaccepted).append(row)
+    return Scan(tuple(unaccepted), tuple(excused), tuple(name for name in asked if name not in answered))
 
 
 def scan_lines(result: Scan, folder: Path = FOLDER) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from repro.images.engine import ImageError
-from repro.images.oci_layout import Image, lone_image
+from repro.images.oci_layout import LayoutImage, lone_image
 from repro.images.stack import sif_path
 from repro.utils.paths import sha256
 
@@ -30,7 +30,7 @@ class Sif:
     built_with: str
 
 
-def build_sif(layout: Path, image: Image, stack: str, epoch: int) -> Sif:
+def build_sif(layout: Path, image: LayoutImage, stack: str, epoch: int) -> Sif:
     """Build the SIF of an image that is in a layout, next to a JSON file that describes it; ImageError says why not."""
     target = sif_path(stack)
     target.parent.mkdir(parents=True, exist_ok=True)

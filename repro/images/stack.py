@@ -168,16 +168,16 @@ def tf32_refusal(gpus: list[dict], name: str | None) -> str | None:
     chosen = name or _by_generation(gpus)
     if chosen == "cu102-modern" and gpus and all(map(after_turing, gpus)):
         return None
-    found = ", ".join(dict.fromkeys(gpu["name"] for gpu in gpus)) or "no GPU"
+    gpu_names = ", ".join(dict.fromkeys(gpu["name"] for gpu in gpus)) or "no GPU"
     return (
         f"PRECISION=tf32 needs GPUs newer than Turing and stack cu102-modern, whose cuBLAS and cuDNN know TF32; here are "
-        f"{found} and stack {chosen}. PRECISION=fp32 runs the same in true fp32"
+        f"{gpu_names} and stack {chosen}. PRECISION=fp32 runs the same in true fp32"
     )
 
 
 def needs_newer_libraries(architectures: Iterable[int]) -> bool:
     """Whether calls are forwarded to a newer cuBLAS and cuDNN on GPUs of these architectures, such as 90."""
-    return any(each / 10 > TURING for each in architectures)
+    return any(architecture / 10 > TURING for architecture in architectures)
 
 
 def _cache(gpu: dict) -> dict:
@@ -227,7 +227,7 @@ def _published(notes: list[str]) -> dict:
 
 def preloaded(libraries: Iterable[Path]) -> str:
     """LD_PRELOAD for these libraries; blanks and colons part its entries, so a path with one is reached by a link."""
-    return ":".join(str(_linked(each) if re.search(r"[\s:]", str(each)) else each) for each in libraries)
+    return ":".join(str(_linked(library) if re.search(r"[\s:]", str(library)) else library) for library in libraries)
 
 
 def _linked(library: Path) -> Path:
@@ -310,22 +310,22 @@ def find_cupti(libraries: Libraries = Libraries(), toolkits: Path = Path("/usr/l
     places = ("targets/*/lib", "extras/CUPTI/lib64")
     by_version = f"{name}.1*"  # others of its names hold a year
     toolkit = _newest((path for place in places for path in toolkits.glob(f"cuda*/{place}/{by_version}")), name)
-    found = toolkit or libraries.of_baseline(f"*/lib/{by_version}", name) or _loaders(name)
-    if found is None:
+    library = toolkit or libraries.of_baseline(f"*/lib/{by_version}", name) or _loaders(name)
+    if library is None:
         raise StackError(
             "a GPU's kernels are traced with CUPTI, a part of the CUDA toolkit, and none was found here; "
             f"CUPTI=<folder> names one that holds {name}.11 or later"
         )
-    return found.absolute()
+    return library.absolute()
 
 
 def _users(setting: str, name: str, given: str) -> Path:
     path = Path(given)
-    found = path if path.is_file() else _newest(path.glob(f"{name}.*"), name)
-    if found is None:
+    library = path if path.is_file() else _newest(path.glob(f"{name}.*"), name)
+    if library is None:
         oldest = OLDEST[name]
         raise StackError(f"{setting}={path}: it is a {name} of version {oldest} or later, or a folder that holds one")
-    return found.absolute()
+    return library.absolute()
 
 
 def _newest(paths: Iterable[Path], name: str = "libcublas.so") -> Path | None:
@@ -370,5 +370,5 @@ def _fetched(name: str) -> Path:
 def _loaders(name: str) -> Path | None:
     """The newest version that the dynamic loader knows by name."""
     ldconfig = shutil.which("ldconfig", path="/usr/sbin:/sbin")
-    known = subprocess.run([ldconfig, "-p"], capture_output=True, text=True).stdout if ldconfig else ""
-    return _newest((Path(line.rpartition(" => ")[2]) for line in known.splitlines() if f"{name}." in line), name)
+    listing = subprocess.run([ldconfig, "-p"], capture_output=True, text=True).stdout if ldconfig else ""
+    return _newest((Path(line.rpartition(" => ")[2]) for line in listing.splitlines() if f"{name}." in line), name)

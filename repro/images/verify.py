@@ -21,7 +21,7 @@ OWN_IN_THE_WHEEL = ("cublasLt", "cublasXerbla", "cublasCgemmEx")
 
 
 @dataclass(frozen=True)
-class Finding:
+class LibraryComparison:
     """One comparison. `holds` is None where it can only be made on a machine with a GPU."""
 
     what: str
@@ -32,11 +32,11 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Report:
+class ImageReport:
     """The comparisons of an image. `start_s` is the container's lifetime, `import_s` the time of `import oneflow`."""
 
     stack: str
-    findings: tuple[Finding, ...]
+    findings: tuple[LibraryComparison, ...]
     start_s: float
     import_s: float
 
@@ -51,7 +51,7 @@ def mounts_of(stack: str, newer: Mapping[str, Path]) -> tuple[str, ...]:
     return tuple(f"{newer[name]}:{MOUNTED[name]}:ro" for name in MOUNTED) if stack == "cu102-modern" else ()
 
 
-def check_image(stack: str, pins: Pins, engine: Engine, newer: Mapping[str, Path], gpus: bool = False) -> Report:
+def check_image(stack: str, pins: Pins, engine: Engine, newer: Mapping[str, Path], gpus: bool = False) -> ImageReport:
     """Start a stack's image and compare it with the pins.
 
     `newer` are the folders that `cu102-modern` mounts: the pinned ones, or others, whose versions are then reported
@@ -63,7 +63,7 @@ def check_image(stack: str, pins: Pins, engine: Engine, newer: Mapping[str, Path
     probed = probe(engine, image, mounts, gpus)
     given = [f"{name} called" for name in MOUNTED if mounts and newer[name].name != pins.artefact(name).version]
     findings = compare(probed, stack, versions, given)
-    return Report(stack, tuple(findings), time.monotonic() - started, probed["import_s"])
+    return ImageReport(stack, tuple(findings), time.monotonic() - started, probed["import_s"])
 
 
 def probe(
@@ -88,29 +88,35 @@ def expected(pins: Pins, stack: str, nccl: str) -> dict[str, str]:
     return versions
 
 
-def compare(probed: dict, stack: str, versions: dict[str, str], given: Collection[str] = ()) -> list[Finding]:
+def compare(probed: dict, stack: str, versions: dict[str, str], given: Collection[str] = ()) -> list[LibraryComparison]:
     """Compare a probe's output with the expected versions; for the names in `given`, any version will do."""
     findings = []
     for name, version in versions.items():
-        found = probed["libraries"].get(name, {"version": None, "source": ""})
+        reported = probed["libraries"].get(name, {"version": None, "source": ""})
         if name in given:
-            holds = found["version"] is not None
-            findings.append(Finding(name, "the one given", str(found["version"]), holds, found["source"]))
+            holds = reported["version"] is not None
+            findings.append(
+                LibraryComparison(name, "the one given", str(reported["version"]), holds, reported["source"])
+            )
             continue
-        findings.append(Finding(name, version, str(found["version"]), found["version"] == version, found["source"]))
+        findings.append(
+            LibraryComparison(
+                name, version, str(reported["version"]), reported["version"] == version, reported["source"]
+            )
+        )
     findings += [_reached(probed, prefix, library) for prefix, library in PRELOADED[stack].items()]
     findings += _container(probed)
     for name in probed["unknown"]:
-        findings.append(Finding(name, "", "cannot be read without a GPU", None))
+        findings.append(LibraryComparison(name, "", "cannot be read without a GPU", None))
     findings += [
-        Finding(name, "any", entry["version"], True, entry["source"])
+        LibraryComparison(name, "any", entry["version"], True, entry["source"])
         for name, entry in probed["libraries"].items()
         if name not in versions
     ]
     return findings
 
 
-def _reached(probed: dict, prefix: str, library: str) -> Finding:
+def _reached(probed: dict, prefix: str, library: str) -> LibraryComparison:
     """Every function of NCCL, cuBLAS or cuDNN that OneFlow calls must be in the preloaded library, not some of them."""
     elsewhere = [
         name
@@ -120,8 +126,8 @@ def _reached(probed: dict, prefix: str, library: str) -> Finding:
         if name.startswith(prefix) and not _internal(name) and not Path(file).name.startswith(library)
     ]
     count = sum(name.startswith(prefix) for names in probed["called"].values() for name in names) - len(elsewhere)
-    found = f"{count} reach it" + (f", {', '.join(elsewhere)} do not" if elsewhere else "")
-    return Finding(f"{prefix} calls", f"all to {library}", found, not elsewhere)
+    reached = f"{count} reach it" + (f", {', '.join(elsewhere)} do not" if elsewhere else "")
+    return LibraryComparison(f"{prefix} calls", f"all to {library}", reached, not elsewhere)
 
 
 def _internal(name: str) -> bool:
@@ -129,21 +135,23 @@ def _internal(name: str) -> bool:
     return name.startswith(OWN_IN_THE_WHEEL) or name.endswith("_largek")
 
 
-def _container(probed: dict) -> list[Finding]:
+def _container(probed: dict) -> list[LibraryComparison]:
     privileged = probed["privileged_files"]
     return [
-        Finding("libibverbs", "loads", "loads" if probed["libibverbs"] else "is missing", probed["libibverbs"]),
-        Finding(
+        LibraryComparison(
+            "libibverbs", "loads", "loads" if probed["libibverbs"] else "is missing", probed["libibverbs"]
+        ),
+        LibraryComparison(
             "root file system",
             "read-only",
             "writable" if probed["root_writable"] else "read-only",
             not probed["root_writable"],
         ),
-        Finding("setuid and setgid files", "none", ", ".join(privileged) or "none", not privileged),
+        LibraryComparison("setuid and setgid files", "none", ", ".join(privileged) or "none", not privileged),
     ]
 
 
-def findings_table(report: Report) -> tuple[list[str], list[list[str]]]:
+def findings_table(report: ImageReport) -> tuple[list[str], list[list[str]]]:
     """Columns and rows in which `make image-check` prints a report."""
     marks = {True: "ok", False: "DIFFERS", None: "unknown"}
     rows = [[marks[f.holds], f.what, f.expected, f.found, f.source] for f in report.findings]

@@ -81,10 +81,10 @@ def _fetch(pins: Sequence[Pin], folder: Path) -> None:
 
 def verify(pin: Pin, path: Path) -> None:
     """PinError unless a file is the pinned one."""
-    found = sha256(path)
-    if found != pin.sha256:
+    digest = sha256(path)
+    if digest != pin.sha256:
         raise PinError(
-            f"pin '{pin.name}': SHA-256 of {path} is {found}, pinned is {pin.sha256}; remove the file "
+            f"pin '{pin.name}': SHA-256 of {path} is {digest}, pinned is {pin.sha256}; remove the file "
             "to download it again"
         )
 

@@ -11,7 +11,7 @@ from repro.launch.attempt import Attempt, Outcome
 from repro.planning.unit import TF32
 
 
-class Program(Protocol):
+class CheckProgram(Protocol):
     """A program of a check that is ready to start."""
 
     def run(self, on_event: Callable[[dict], None]) -> Outcome: ...
@@ -22,7 +22,7 @@ def takes_tf32(config: dict) -> bool:
     return TF32 in config.get("precisions", ())
 
 
-ProgramOf = Callable[[dict, Path], Program]
+ProgramOf = Callable[[dict, Path], CheckProgram]
 """Makes such a program from its configuration and the folder for its files."""
 
 

@@ -78,8 +78,8 @@ def _content(path: Path) -> str:
 
 
 def _kit() -> dict:
-    found = kit_description()
-    return {"kit": found} if found else {}
+    kit = kit_description()
+    return {"kit": kit} if kit else {}
 
 
 def gpus() -> list[dict]:
@@ -112,8 +112,8 @@ def _cpu_model() -> str:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
         return platform.machine()
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return found[1] if found else platform.machine()
+    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return match[1] if match else platform.machine()
 
 
 class CheckoutError(ReproError):

@@ -51,7 +51,7 @@ class KernelError(StackError):
 
 
 @dataclass(frozen=True)
-class Result:
+class KernelComparison:
     """One comparison: the relative error of an operator's result or of a gradient, the `part`.
 
     `programs` are those that compute with the operator. `error` is None where the device gave no number, or where
@@ -76,8 +76,8 @@ class Result:
         where = f"{self.node}: " if self.node else ""
         if self.reason:
             return f"{where}{self.operator}: {self.reason}"
-        found = "not a number" if self.error is None else f"{self.error:.1e}"
-        return f"{where}{self.operator}, {self.part}: relative error {found}, tolerance {self.tolerance:.0e}"
+        error = "not a number" if self.error is None else f"{self.error:.1e}"
+        return f"{where}{self.operator}, {self.part}: relative error {error}, tolerance {self.tolerance:.0e}"
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Kernels:
     """
 
     device: str
-    results: tuple[Result, ...]
+    results: tuple[KernelComparison, ...]
     versions: dict
     libraries: tuple[str, ...]
     seconds: float
@@ -98,7 +98,7 @@ class Kernels:
     fix: str = FIX
 
     @property
-    def wrong(self) -> tuple[Result, ...]:
+    def wrong(self) -> tuple[KernelComparison, ...]:
         return tuple(result for result in self.results if not result.holds)
 
     @property
@@ -110,10 +110,12 @@ class Kernels:
     def operators(self) -> int:
         return len({result.operator for result in self.results})
 
-    def of(self, model: str, program: str = "") -> tuple[Result, ...]:
+    def of(self, model: str, program: str = "") -> tuple[KernelComparison, ...]:
         """What is wrong for a model, or for one of its programs: the largest errors first; no number at all is worst."""
-        found = [each for each in self.wrong if model in each.models and (not program or program in each.programs)]
-        return tuple(sorted(found, key=lambda result: -(result.error or float("inf"))))
+        wrong = [
+            result for result in self.wrong if model in result.models and (not program or program in result.programs)
+        ]
+        return tuple(sorted(wrong, key=lambda result: -(result.error or float("inf"))))
 
     @property
     def largest(self) -> dict[str, float]:
@@ -127,14 +129,14 @@ class Kernels:
     def refuse_wrong(self, plan: Plan, all_of_it: bool = False) -> None:
         """KernelError if a program of the plan has operators that compute wrongly; with `all_of_it`, if all have."""
         programs = list(dict.fromkeys((unit.model, unit.program) for unit in plan.units))
-        wrong = {each: found for each in programs if (found := self.of(*each))}
+        wrong = {pair: results for pair in programs if (results := self.of(*pair))}
         if not wrong or (all_of_it and len(wrong) < len(programs)):
             return
         lines = []
-        for (model, program), found in wrong.items():
+        for (model, program), results in wrong.items():
             lines += [
-                f"{model}, PROGRAM={program}: {len(found)} of its operators' results are wrong on this GPU, the worst are",
-                *(f"  {result.text()}" for result in found[:SHOWN]),
+                f"{model}, PROGRAM={program}: {len(results)} of its operators' results are wrong on this GPU, the worst are",
+                *(f"  {result.text()}" for result in results[:SHOWN]),
             ]
         raise KernelError("\n".join([*lines, self.fix]))
 
@@ -150,8 +152,8 @@ class Kernels:
             }
             for unit in wrong
         ]
-        kept = tuple(unit for unit in plan.units if unit not in wrong)
-        return replace(plan, units=kept, skipped=(*plan.skipped, *left_out))
+        kept_units = tuple(unit for unit in plan.units if unit not in wrong)
+        return replace(plan, units=kept_units, skipped=(*plan.skipped, *left_out))
 
     def record(self) -> dict:
         """The comparison as a run's record keeps it."""
@@ -159,7 +161,7 @@ class Kernels:
         return {
             "operators": self.operators,
             "largest": self.largest,
-            "wrong": [each.text() for each in self.wrong],
+            "wrong": [result.text() for result in self.wrong],
             "errors": errors,
             "versions": self.versions,
             "libraries": list(self.libraries),
@@ -181,8 +183,8 @@ class Kernels:
     @classmethod
     def from_json(cls, content: dict) -> Kernels:
         results = tuple(
-            Result(**{**each, "models": tuple(each["models"]), "programs": tuple(each["programs"])})
-            for each in content["results"]
+            KernelComparison(**{**entry, "models": tuple(entry["models"]), "programs": tuple(entry["programs"])})
+            for entry in content["results"]
         )
         texts = {name: tuple(content.get(name, ())) for name in ("libraries", "models", "nodes")}
         return cls(**{**content, **texts, "results": results})
@@ -194,25 +196,25 @@ class Kernels:
 
     def added(self, other: Kernels) -> Kernels:
         """Both as one, of the same device; an operator of both has what the other found."""
-        found = {(each.operator, each.part): each for each in (*self.results, *other.results)}
+        results = {(result.operator, result.part): result for result in (*self.results, *other.results)}
         models = tuple(sorted({*self.models, *other.models}))
-        return replace(other, results=tuple(found.values()), models=models, seconds=self.seconds + other.seconds)
+        return replace(other, results=tuple(results.values()), models=models, seconds=self.seconds + other.seconds)
 
     @classmethod
-    def together(cls, found: Mapping[str, Kernels], fix: str) -> Kernels:
+    def together(cls, by_node: Mapping[str, Kernels], fix: str) -> Kernels:
         """The comparisons of several nodes as one: of each result the worst, with its node."""
-        worst: dict[tuple[str, str], Result] = {}
-        for node, kernels in found.items():
+        worst: dict[tuple[str, str], KernelComparison] = {}
+        for node, kernels in by_node.items():
             for result in kernels.results:
                 key, there = (result.operator, result.part), replace(result, node=node)
                 if key not in worst or _badness(there) > _badness(worst[key]):
                     worst[key] = there
-        first = next(iter(found.values()))
-        seconds = max(each.seconds for each in found.values())
-        return replace(first, results=tuple(worst.values()), seconds=seconds, nodes=tuple(found), fix=fix)
+        first = next(iter(by_node.values()))
+        seconds = max(kernels.seconds for kernels in by_node.values())
+        return replace(first, results=tuple(worst.values()), seconds=seconds, nodes=tuple(by_node), fix=fix)
 
 
-def _badness(result: Result) -> tuple[bool, float]:
+def _badness(result: KernelComparison) -> tuple[bool, float]:
     """What orders results, the worst last; no number at all is worst."""
     return not result.holds, float("inf") if result.error is None else result.error
 
@@ -258,7 +260,7 @@ def compare(
     with interruptible(), ThreadPoolExecutor(processes, "kernels") as threads:
         shares = list(threads.map(share, range(1, processes + 1)))
     seconds, start = time.monotonic() - started, shares[0].start
-    results = tuple(result for each in shares for result in each.results)
+    results = tuple(result for part in shares for result in part.results)
     return Kernels(
         device, results, readable(start["versions"]), tuple(start["libraries"]), seconds, tuple(sorted(models))
     )
@@ -268,13 +270,13 @@ def compare(
 class _Share:
     """What the processes of one share found, and what the first of them said at its start."""
 
-    results: list[Result]
+    results: list[KernelComparison]
     start: dict
 
 
 def _compare_share(attempt_of: ProgramOf, config: dict, folder: Path, named: str) -> _Share:
     """Compare the operators of one share; of each process a folder of this name with a number."""
-    found = _Share([], {})
+    share = _Share([], {})
     names: list[str] = []
     number = 0
     while True:
@@ -283,29 +285,29 @@ def _compare_share(attempt_of: ProgramOf, config: dict, folder: Path, named: str
         part.mkdir(parents=True)
         events: list[dict] = []
         outcome = attempt_of({**config, "operators": names}, part).run(events.append)
-        found.start = found.start or next(_of_kind(events, "start"), {})
-        found.results += map(_result, _of_kind(events, "error"))
+        share.start = share.start or next(_of_kind(events, "start"), {})
+        share.results += map(_result, _of_kind(events, "error"))
         if outcome.failure is None:
-            return found
+            return share
         begun = next(_of_kind(reversed(events), "begin"), None)
         if begun is None:
             raise KernelError(f"the operators cannot be compared with the CPU: {_reason(outcome)}")
-        found.results = [result for result in found.results if result.operator != begun["operator"]]
-        found.results.append(replace(_result(begun), reason=_reason(outcome)))
+        share.results = [result for result in share.results if result.operator != begun["operator"]]
+        share.results.append(replace(_result(begun), reason=_reason(outcome)))
         names = next(_of_kind(events, "operators"))["names"]
         names = names[names.index(begun["operator"]) + 1 :]
         config = {**config, "share": [1, 1]}
         if not names:
-            return found
+            return share
 
 
 def _of_kind(events: Iterable[dict], kind: str) -> Iterator[dict]:
     return (event for event in events if event["event"] == kind)
 
 
-def _result(event: dict) -> Result:
-    known = {name: event[name] for name in ("operator", "precision", "part", "error", "tolerance") if name in event}
-    return Result(models=tuple(event["models"]), programs=tuple(event["programs"]), **known)
+def _result(event: dict) -> KernelComparison:
+    values = {name: event[name] for name in ("operator", "precision", "part", "error", "tolerance") if name in event}
+    return KernelComparison(models=tuple(event["models"]), programs=tuple(event["programs"]), **values)
 
 
 def _reason(outcome: Outcome) -> str:
@@ -315,11 +317,11 @@ def _reason(outcome: Outcome) -> str:
 
 def precisions_of(plan: Plan) -> dict[str, tuple[str, ...]]:
     """The precisions in which the operators of each of a plan's models are compared, by the model."""
-    found: dict[str, tuple[str, ...]] = {}
+    by_model: dict[str, tuple[str, ...]] = {}
     for model in plan.models:
         trained = {unit.precision for unit in plan.units if unit.model == model}
-        found[model] = (TF32,) if TF32 in trained else HALF if "amp" in trained else SINGLE
-    return found
+        by_model[model] = (TF32,) if TF32 in trained else HALF if "amp" in trained else SINGLE
+    return by_model
 
 
 def kernels_here(
@@ -351,20 +353,20 @@ def compared(
     compared. Of several that want it at the same time one makes it, and the others wait. KernelError where nothing can be
     compared.
     """
-    found = [
+    comparisons = [
         _compared_in(
-            each,
+            precision_set,
             identity,
-            [model for model in precisions if precisions[model] == each],
+            [model for model in precisions if precisions[model] == precision_set],
             attempt_of,
             subject,
             cache,
             say,
             processes,
         )
-        for each in dict.fromkeys(precisions.values())
+        for precision_set in dict.fromkeys(precisions.values())
     ]
-    return functools.reduce(Kernels.added, found)
+    return functools.reduce(Kernels.added, comparisons)
 
 
 def _compared_in(
@@ -380,22 +382,22 @@ def _compared_in(
     """The same of models whose operators are compared in the same precisions, which keep it apart from others."""
     identity = {**identity, "precisions": precisions}
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
-    kept = cache / f"{digest}.json"
-    found = _kept(kept)
-    if missing := _missing(found, models):
+    file = cache / f"{digest}.json"
+    kernels = _kept(file)
+    if missing := _missing(kernels, models):
         say(
             f"comparing {subject} for {', '.join(missing)} in {', '.join(precisions)} with the CPU; this is done once for "
             "its driver and libraries"
         )
         with exclusive(cache / digest):
-            found = _kept(kept)
-            if missing := _missing(found, models):
+            kernels = _kept(file)
+            if missing := _missing(kernels, models):
                 new = compare(attempt_of, "cuda", named_by_time(cache / digest), missing, processes, precisions)
-                found = found.added(new) if found else new
-                content = {"created": time.time(), "identity": identity, "kernels": found.as_json()}
-                kept.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    assert found
-    return found.only(models)
+                kernels = kernels.added(new) if kernels else new
+                content = {"created": time.time(), "identity": identity, "kernels": kernels.as_json()}
+                file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    assert kernels
+    return kernels.only(models)
 
 
 def _kept(path: Path) -> Kernels | None:
@@ -405,9 +407,9 @@ def _kept(path: Path) -> Kernels | None:
         return None
 
 
-def _missing(found: Kernels | None, models: Collection[str]) -> list[str]:
+def _missing(kernels: Kernels | None, models: Collection[str]) -> list[str]:
     """The models that were not compared yet, sorted."""
-    return sorted(set(models).difference(found.models if found else ()))
+    return sorted(set(models).difference(kernels.models if kernels else ()))
 
 
 def sources() -> list[Path]:

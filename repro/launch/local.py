@@ -134,13 +134,13 @@ class LocalLauncher(Launcher):
                 raise PlanError("IMAGE: for RUNTIME=docker or apptainer, which run an image")
             return None
         before = (recorded or {}).get("runtime", {})
-        found = LocalContainer.of(name, stack, self.options.image or before.get("image"), ask)
+        container = LocalContainer.of(name, stack, self.options.image or before.get("image"), ask)
         for key in ("id", "sha256"):
-            if before.get(key, "") != found.record().get(key, "") and before:
+            if before.get(key, "") != container.record().get(key, "") and before:
                 raise PlanError(
-                    f"{found.name} is not the image that the run was begun in, whose {key} is {before[key]}"
+                    f"{container.name} is not the image that the run was begun in, whose {key} is {before[key]}"
                 )
-        return found
+        return container
 
 
 @dataclass(frozen=True)

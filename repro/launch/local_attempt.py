@@ -209,13 +209,13 @@ class LocalAttempt:
 
     def _variables(self) -> dict[str, str]:
         """What the ranks get besides this process's own environment."""
-        cuda, found = self.config.get("device") == "cuda", {}
+        cuda, variables = self.config.get("device") == "cuda", {}
         if cuda and self.world_size > 1:  # the log then says which network was used
-            known = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
-            found = {name: value for name, value in known.items() if name not in os.environ}
+            nccl_logging = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
+            variables = {name: value for name, value in nccl_logging.items() if name not in os.environ}
         if self.world_size == 1:
-            found["GLOG_log_dir"] = str(rank_folder(self.folder, 0))
-        return {**found, **(self.environment if cuda else {})}
+            variables["GLOG_log_dir"] = str(rank_folder(self.folder, 0))
+        return {**variables, **(self.environment if cuda else {})}
 
     def _start(self, argv: list[str]) -> subprocess.Popen:
         environment = dict(os.environ, OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"))
@@ -281,8 +281,8 @@ class LocalAttempt:
         self._launched = self._launched or launcher_of()
         if self._launched:
             self.processes |= new_ranks(self._launched, self.world_size, self.processes)
-        found = [(rank, exit_status(pid)) for rank, pid in sorted(self.processes.items())]
-        return [(rank, status) for rank, status in found if status is not None]
+        statuses = [(rank, exit_status(pid)) for rank, pid in sorted(self.processes.items())]
+        return [(rank, status) for rank, status in statuses if status is not None]
 
     def _unfinished(self, files: AttemptFolder, returncode: int) -> Failure | None:
         missing = files.unfinished()
@@ -314,10 +314,10 @@ class NoLauncher(ReproError):
 def _launcher(python: Path) -> Path:
     """OneFlow's launcher in a Python's environment; where it will be, if that is not installed: a dry run shows it."""
     environment = python.parent.parent
-    found = next(environment.glob("lib/python3.*/site-packages/oneflow/distributed/launch.py"), None)
-    if found is None and environment.exists():
+    launcher = next(environment.glob("lib/python3.*/site-packages/oneflow/distributed/launch.py"), None)
+    if launcher is None and environment.exists():
         raise NoLauncher(f"no oneflow in {environment}; `make clean setup` builds it again")
-    return found or environment / "lib/<python>/site-packages/oneflow/distributed/launch.py"
+    return launcher or environment / "lib/<python>/site-packages/oneflow/distributed/launch.py"
 
 
 def _end_with_parent() -> None:

@@ -69,10 +69,10 @@ class LocalContainer:
             path = Path(image).expanduser().resolve() if image else sif_path(wanted)
             if not ask:
                 return cls(runtime, str(path), str(path), "", "", stack)
-            found = image_file(str(path), runtime.tool)
-            if "error" in found:
-                raise RuntimeUnavailable(f"RUNTIME={name}: {path}: {found['error']}; `make image FORMAT=sif` writes it")
-            return cls(runtime, str(path), str(path), found["sha256"], _version(runtime.tool), stack)
+            facts = image_file(str(path), runtime.tool)
+            if "error" in facts:
+                raise RuntimeUnavailable(f"RUNTIME={name}: {path}: {facts['error']}; `make image FORMAT=sif` writes it")
+            return cls(runtime, str(path), str(path), facts["sha256"], _version(runtime.tool), stack)
         given = image or tag_of(wanted)
         if not ask:
             return cls(runtime, given, given, "", "", stack)
@@ -84,8 +84,8 @@ class LocalContainer:
 
     def record(self) -> dict:
         """What a run keeps of it."""
-        found = {"name": self.runtime.name, "version": self.version, "image": self.name}
-        return {**found, "sha256": self.sha256} if self.sha256 else {**found, "id": self.image}
+        description = {"name": self.runtime.name, "version": self.version, "image": self.name}
+        return {**description, "sha256": self.sha256} if self.sha256 else {**description, "id": self.image}
 
     def command(self, folder: Path, config: dict, environment: dict[str, str], name: str, script: Path) -> list[str]:
         """The words in front of a program that is an attempt's, on all GPUs that `environment` shows."""
@@ -130,15 +130,15 @@ class LocalContainer:
         }
         read = {path for path in read if not any(path != other and path.startswith(f"{other}/") for other in read)}
         STANDINS.mkdir(parents=True, exist_ok=True)
-        found = [*(Bind(path, path) for path in sorted(read)), Bind(str(STANDINS), str(STANDINS), True)]
-        found.append(Bind(str(folder), str(folder), True))
+        binds = [*(Bind(path, path) for path in sorted(read)), Bind(str(STANDINS), str(STANDINS), True)]
+        binds.append(Bind(str(folder), str(folder), True))
         given = self.stack.environment
-        found += [Bind(_folder(given[name]), target) for name, target in NEWER.items() if name in given]
-        found += _compiled(given.get("PYTHONPATH", "").partition(os.pathsep)[0])
+        binds += [Bind(_folder(given[name]), target) for name, target in NEWER.items() if name in given]
+        binds += _compiled(given.get("PYTHONPATH", "").partition(os.pathsep)[0])
         if cache := given.get("CUDA_CACHE_PATH"):
             Path(cache).mkdir(parents=True, exist_ok=True)
-            found.append(Bind(cache, CACHE_INSIDE, True))
-        return tuple(found)
+            binds.append(Bind(cache, CACHE_INSIDE, True))
+        return tuple(binds)
 
 
 def _compiled(overlay: str) -> list[Bind]:

@@ -54,7 +54,7 @@ def time_kernels(
         "layout": {"data": 1, "tensor": 1, "pipeline": 1},
         "code": str(past_kernels(round(float(gpus[0]["compute_cap"]) * 10))),
         "calls": CALLS,
-        "subjects": [asdict(each) for each in subjects],
+        "subjects": [asdict(subject) for subject in subjects],
     }
     outcome = local_programs(PROGRAM, LIMITS, stack.environment | tracing)(config, folder).run(lambda event: None)
     if outcome.failure:

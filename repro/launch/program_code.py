@@ -24,16 +24,18 @@ def program_code(folder: str, program: str, replaced: Sequence[str] = (), root: 
     of the checkout that are not as in the commit, None without git; `replaced` the command that runs in its place.
     """
     package, names = root / PACKAGE.name, (folder, SHARED)
-    own = [path for each in names for path in sorted((package / each).rglob("*.py"))]
-    outside = [path for each in names for extra in folders_of(each) for path in sorted(Path(extra).rglob("*.py"))]
+    own = [path for subfolder in names for path in sorted((package / subfolder).rglob("*.py"))]
+    outside = [
+        path for subfolder in names for extra in folders_of(subfolder) for path in sorted(Path(extra).rglob("*.py"))
+    ]
     named = {path.relative_to(root).as_posix(): path for path in own} | {str(path): path for path in outside}
     passed_over = left_out(named, folder, program, model, lambda name: named[name].read_bytes())
     contents = {name: path.read_bytes() for name, path in named.items() if not name.startswith(passed_over)}
-    found = {
+    record = {
         "sha256": files_digest((name, sha256_of(content)) for name, content in contents.items()),
         "changed": _changed(root, folders_of_program(folder), passed_over, contents),
     }
-    return found | ({"replaced": " ".join(replaced)} if replaced else {})
+    return record | ({"replaced": " ".join(replaced)} if replaced else {})
 
 
 def refuse_other_code(run: Run, replaced: Sequence[str] = ()) -> None:
@@ -56,7 +58,7 @@ def refuse_other_code(run: Run, replaced: Sequence[str] = ()) -> None:
         if recorded is None:
             raise PlanError(f"RUN={run.id} does not record which code of the {folder} it ran; begin a new run")
         if recorded.get("replaced") != current.get("replaced"):
-            began, here = (each.get("replaced") or "the project's own program" for each in (recorded, current))
+            began, here = (code.get("replaced") or "the project's own program" for code in (recorded, current))
             raise PlanError(
                 f"RUN={run.id} was begun with {began} as its trainer, and now it would go on with {here}: "
                 "give it the same TRAINER_COMMAND, or begin a new run"

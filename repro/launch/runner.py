@@ -183,8 +183,8 @@ class Bench:
     def _begin_beside(self, folder: str, nodes: list[str]) -> None:
         """An attempt begins: it runs beside all that run now, and they beside it."""
         others = [{"attempt": other, "nodes": self._nodes[other]} for other in self._beside]
-        for found in self._beside.values():
-            found.append({"attempt": folder, "nodes": nodes})
+        for neighbours in self._beside.values():
+            neighbours.append({"attempt": folder, "nodes": nodes})
         self._beside[folder], self._nodes[folder] = others, nodes
 
     def _show(self, unit: Unit, event: Event) -> None:
@@ -253,17 +253,17 @@ class _Schedule:
                 self._left[unit.name] -= 1
                 turn = Turn(unit, repeat, self._bench.retries)
                 turns.setdefault(unit.follows or unit.name, deque()).append(turn)
-        found = {self._places.block(each[0].unit, each[0].repeat): each for each in turns.values()}
-        return [_Group(block, found[block]) for block in in_order(found)]
+        turns_by_block = {self._places.block(group[0].unit, group[0].repeat): group for group in turns.values()}
+        return [_Group(block, turns_by_block[block]) for block in in_order(turns_by_block)]
 
     def _placed(self) -> _Group | None:
         """The next group that can start, with its place; None if all have to wait."""
         groups = {group.block: group for group in self._wait_for_more()}
         running = {group.block.name for _, group in self._running.values()}
-        found = startable([*groups], running, lambda block: self._places.take(groups[block].turns[0].unit.world_size))
-        if found is None:
+        choice = startable([*groups], running, lambda block: self._places.take(groups[block].turns[0].unit.world_size))
+        if choice is None:
             return None
-        block, places = found
+        block, places = choice
         groups[block].places = places
         return groups[block]
 

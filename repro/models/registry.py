@@ -27,13 +27,13 @@ def specs() -> tuple[ModelSpec, ...]:
     """
     if missing := missing_folders():
         raise ModelError(f"{VARIABLE}: there is no folder {missing[0]}")
-    found = []
+    loaded = []
     for name in sorted(module.name for module in iter_modules(models.__path__)):
         spec = getattr(import_module(f"{models.__name__}.{name}"), "SPEC", None)
         if spec and spec.name != name:
             raise ModelError(f"{models.__name__}.{name}: its specification is named {spec.name!r}; name it {name!r}")
-        found += [spec] if spec else []
-    return tuple(found)
+        loaded += [spec] if spec else []
+    return tuple(loaded)
 
 
 def names() -> tuple[str, ...]:

@@ -161,7 +161,7 @@ class ModelSpec:
         """
         if kind not in KINDS or log_generation not in self.log_generations:
             raise ValueError(f"{self.name} has no {kind} program with logs of generation {log_generation}")
-        published = next(each for each in self.programs if each.log_generation == log_generation)
+        published = next(program for program in self.programs if program.log_generation == log_generation)
         return published if kind == PUBLISHED else published.tuned()
 
     @property

@@ -7,31 +7,33 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from repro.perfmodel.constants import BOUNDS, MEMORY_CONSTANTS, Constants
-from repro.perfmodel.hardware import Cluster
+from repro.perfmodel.hardware import ClusterModel
 from repro.perfmodel.predict import predict
 from repro.perfmodel.training import training_cases
-from repro.perfmodel.work import Job
+from repro.perfmodel.work import ModelJob
 from repro.published.cases import Case
 
 PULL, ROUNDS, DIGITS = 0.05, 200, 5
 
 
 @dataclass(frozen=True)
-class Target:
+class CalibrationTarget:
     """A job with its published samples/s, and MiB if printed."""
 
-    job: Job
+    job: ModelJob
     throughput: float
     memory_mib: float | None
 
 
-def target(case: Case) -> Target:
+def target(case: Case) -> CalibrationTarget:
     """The published values that the fit may use."""
     memory = case.published.memory_mib
-    return Target(Job.of(case), float(case.published.throughput), None if memory is None else float(memory))
+    return CalibrationTarget(
+        ModelJob.of(case), float(case.published.throughput), None if memory is None else float(memory)
+    )
 
 
-def fit(targets: Sequence[Target], cluster: Cluster) -> Constants:
+def fit(targets: Sequence[CalibrationTarget], cluster: ClusterModel) -> Constants:
     """The constants that minimise the squared relative errors on `targets`, within their bounds.
 
     The targets hardly determine some constants together (a slower network and less interference explain the same
@@ -39,12 +41,12 @@ def fit(targets: Sequence[Target], cluster: Cluster) -> Constants:
     case with an error of 2.5%.
     """
     times = [name for name in BOUNDS if name not in MEMORY_CONSTANTS]
-    found = _least_squares(middle(), times, lambda tried: _time_errors(targets, cluster, tried))
-    found = _least_squares(found, MEMORY_CONSTANTS, lambda tried: _memory_errors(targets, cluster, tried))
-    return Constants(**{name: float(f"{value:.{DIGITS}g}") for name, value in asdict(found).items()})
+    fitted = _least_squares(middle(), times, lambda tried: _time_errors(targets, cluster, tried))
+    fitted = _least_squares(fitted, MEMORY_CONSTANTS, lambda tried: _memory_errors(targets, cluster, tried))
+    return Constants(**{name: float(f"{value:.{DIGITS}g}") for name, value in asdict(fitted).items()})
 
 
-def fit_without(cases: Sequence[Case], cluster: Cluster) -> dict[str, Constants]:
+def fit_without(cases: Sequence[Case], cluster: ClusterModel) -> dict[str, Constants]:
     """For each family the constants fitted on the training cases of all others."""
     training = training_cases(cases)
     return {
@@ -58,12 +60,12 @@ def middle() -> Constants:
     return Constants(**{name: (low + high) / 2 for name, (low, high) in BOUNDS.items()})
 
 
-def _time_errors(targets: Sequence[Target], cluster: Cluster, constants: Constants) -> list[float]:
-    return [math.log(predict(each.job, cluster, constants).throughput / each.throughput) for each in targets]
+def _time_errors(targets: Sequence[CalibrationTarget], cluster: ClusterModel, constants: Constants) -> list[float]:
+    return [math.log(predict(target.job, cluster, constants).throughput / target.throughput) for target in targets]
 
 
-def _memory_errors(targets: Sequence[Target], cluster: Cluster, constants: Constants) -> list[float]:
-    printed = [(each.job, each.memory_mib) for each in targets if each.memory_mib is not None]
+def _memory_errors(targets: Sequence[CalibrationTarget], cluster: ClusterModel, constants: Constants) -> list[float]:
+    printed = [(target.job, target.memory_mib) for target in targets if target.memory_mib is not None]
     return [math.log(predict(job, cluster, constants).memory.total_mib / memory_mib) for job, memory_mib in printed]
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import log2
 
-from repro.perfmodel.hardware import Cluster, Node
+from repro.perfmodel.hardware import ClusterModel, NodeModel
 
 RING_START_US = 8.4  # tuning.cc, baseLat and hwLat, protocol "simple"
 RING_STEP_US = {"link": 3.4, "pci": 5.7, "network": 9.6}
@@ -34,7 +34,7 @@ class Path:
 
 
 @lru_cache(maxsize=65536)
-def path(cluster: Cluster, first: int, stride: int, count: int, network: float) -> Path:
+def path(cluster: ClusterModel, first: int, stride: int, count: int, network: float) -> Path:
     """The path between `count` ranks starting at `first`, `stride` apart; ranks fill nodes in order.
 
     Between nodes a ring gets the bandwidth of the node's ports (`network` of their rate), shared by all groups that
@@ -52,7 +52,7 @@ def path(cluster: Cluster, first: int, stride: int, count: int, network: float) 
     return Path(count, len(by_node), inside, min(gbs, port))
 
 
-def _inside(node: Node, gpus: Sequence[int]) -> tuple[str, float]:
+def _inside(node: NodeModel, gpus: Sequence[int]) -> tuple[str, float]:
     """The kind of link between GPUs of one node and the bandwidth of all rings through them.
 
     A directed ring takes one link out of and one into every GPU, so there are as many rings as the GPU with the
@@ -98,7 +98,7 @@ def in_buckets_s(way: Path, size: float, one: Callable[[Path, float], float] = a
     return buckets * one(way, size / buckets)
 
 
-def transfer_s(cluster: Cluster, size: float, sharers: int, network: float) -> float:
+def transfer_s(cluster: ClusterModel, size: float, sharers: int, network: float) -> float:
     """Seconds to send `size` bytes to a peer: over one NVLink, or through ports shared by `sharers` GPUs."""
     node = cluster.node
     if not sharers:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import pandas as pd
 
 from repro.perfmodel.constants import CONFIDENCE, Constants, Uncertainty
-from repro.perfmodel.hardware import Cluster
-from repro.perfmodel.megatron_baseline import Baseline, memory_mib
+from repro.perfmodel.hardware import ClusterModel
+from repro.perfmodel.megatron_baseline import MegatronShare, memory_mib
 from repro.perfmodel.predict import predict
 from repro.perfmodel.training import kind_of, training_cases, training_of
-from repro.perfmodel.work import Job
+from repro.perfmodel.work import ModelJob
 from repro.published.cases import Case
 
 MODELS = ("model", "left_out", "nearest", "megatron")
@@ -24,10 +24,10 @@ MODELS = ("model", "left_out", "nearest", "megatron")
 
 def error_frame(
     cases: Sequence[Case],
-    cluster: Cluster,
+    cluster: ClusterModel,
     constants: Constants,
     without: dict[str, Constants],
-    baseline: Baseline,
+    baseline: MegatronShare,
 ) -> pd.DataFrame:
     """A row for each job that was published; cases that are one job count once, with the mean of their figures.
 
@@ -49,12 +49,12 @@ def error_frame(
 def _row(
     case: Case,
     training: Sequence[Case],
-    cluster: Cluster,
+    cluster: ClusterModel,
     constants: Constants,
     without: dict[str, Constants],
-    baseline: Baseline,
+    baseline: MegatronShare,
 ) -> dict:
-    job, family, memory = Job.of(case), case.family, case.published.memory_mib
+    job, family, memory = ModelJob.of(case), case.family, case.published.memory_mib
     ours, left_out = predict(job, cluster, constants), predict(job, cluster, without[family])
     near = nearest(case, training)
     near_memory = near.published.memory_mib if near else None
@@ -88,7 +88,9 @@ def nearest(case: Case, training: Iterable[Case]) -> Case | None:
         gpus, batch = other.layout.world_size / case.layout.world_size, other.micro_batch / case.micro_batch
         return abs(math.log(gpus)), abs(math.log(batch))
 
-    return min((each for each in training if training_of(each) == training_of(case)), key=distance, default=None)
+    return min(
+        (candidate for candidate in training if training_of(candidate) == training_of(case)), key=distance, default=None
+    )
 
 
 def _per_gpu(case: Case) -> float:
@@ -112,12 +114,12 @@ def summary(errors: Iterable[float]) -> Summary:
     ⌈0.9 (n + 1)⌉-th smallest, within which the next of them lies with a probability of nine in ten (conformal
     prediction). Of fewer than 19 that is the largest, of fewer than nine with a probability of n / (n + 1) only.
     """
-    found = pd.Series(list(errors), dtype=float).dropna()
-    if found.empty:
+    values = pd.Series(list(errors), dtype=float).dropna()
+    if values.empty:
         raise ValueError("no errors to summarise")
-    sizes, factors = found.abs(), sorted(math.exp(abs(math.log1p(error))) for error in found)
+    sizes, factors = values.abs(), sorted(math.exp(abs(math.log1p(error))) for error in values)
     level = factors[min(len(factors), math.ceil(CONFIDENCE * (len(factors) + 1))) - 1] - 1
-    return Summary(len(found), float(sizes.median()), float(sizes.max()), level)
+    return Summary(len(values), float(sizes.median()), float(sizes.max()), level)
 
 
 def uncertainty(errors: pd.Series, memory_errors: pd.Series) -> Uncertainty:
@@ -132,9 +134,9 @@ def uncertainties(frame: pd.DataFrame) -> dict[str, Uncertainty]:
     "untrained" is plain data parallelism of shapes that the fit never saw: all of a family, fitted without it.
     """
     held_out = frame[~frame["trained"]]
-    found = {
+    by_kind = {
         str(kind): uncertainty(rows["model_error"], rows["model_memory_error"])
         for kind, rows in held_out.groupby("kind")
     }
     plain = frame[frame["kind"] == "data"]
-    return found | {"untrained": uncertainty(plain["left_out_error"], plain["left_out_memory_error"])}
+    return by_kind | {"untrained": uncertainty(plain["left_out_error"], plain["left_out_memory_error"])}

@@ -25,7 +25,7 @@ class HardwareError(ReproError):
 
 
 @dataclass(frozen=True)
-class Gpu:
+class GpuModel:
     """One kind of GPU: its architecture's name, dense peaks at its highest clock (GHz), memory bandwidth (GB/s), and its
     NVLinks with the rate of one in one direction.
     """
@@ -52,10 +52,10 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class Node:
+class NodeModel:
     """GPUs and how they are joined: `links[i][j]` NVLinks between two, or None where all meet in a switch."""
 
-    gpu: Gpu
+    gpu: GpuModel
     gpus: int
     links: tuple[tuple[int, ...], ...] | None
     ports: int
@@ -63,15 +63,15 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Cluster:
+class ClusterModel:
     """Equal nodes on one network."""
 
     name: str
-    node: Node
+    node: NodeModel
     nodes: int
 
     @property
-    def gpu(self) -> Gpu:
+    def gpu(self) -> GpuModel:
         return self.node.gpu
 
     @property
@@ -79,7 +79,7 @@ class Cluster:
         return self.nodes * self.node.gpus
 
 
-def describe(name: str) -> Cluster:
+def describe(name: str) -> ClusterModel:
     """A published cluster or an inventory by name, or `NODExN`: N nodes of a kind in nodes.toml.
 
     HardwareError for an unknown cluster, or if its GPU is unknown.
@@ -89,35 +89,35 @@ def describe(name: str) -> Cluster:
     if is_inventory(name):
         return _inventory(name)
     kinds = {kind: node for kind, node in _read("nodes.toml").items() if kind != "fabric"}
-    found = re.fullmatch(r"(.+)x([1-9]\d*)", name)
-    if not found or found[1] not in kinds:
+    match = re.fullmatch(r"(.+)x([1-9]\d*)", name)
+    if not match or match[1] not in kinds:
         named = sorted({path.stem for path in CLUSTERS.glob("*.toml")} | set(inventory_names()))
         there = ", ".join([*named, *(f"{kind}xN" for kind in kinds)])
         raise HardwareError(f"CLUSTER={name}: no such cluster; there are {there} (N nodes)")
-    return Cluster(name, _node(kinds[found[1]]), int(found[2]))
+    return ClusterModel(name, _node(kinds[match[1]]), int(match[2]))
 
 
-def from_devices(gpu_name: str, gpus: int, nodes: int = 1, port_gbs: float = 12.5) -> Cluster:
+def from_devices(gpu_name: str, gpus: int, nodes: int = 1, port_gbs: float = 12.5) -> ClusterModel:
     """The cluster of nodes with `gpus` GPUs called `gpu_name` by nvidia-smi, all joined by a switch.
 
     HardwareError for a GPU that gpus.toml does not know.
     """
     gpu = _gpu_by_name(gpu_name)
-    return Cluster(f"{gpu.name}x{gpus * nodes}", Node(gpu, gpus, None, 1, port_gbs), nodes)
+    return ClusterModel(f"{gpu.name}x{gpus * nodes}", NodeModel(gpu, gpus, None, 1, port_gbs), nodes)
 
 
-def _published(name: str, described: dict) -> Cluster:
+def _published(name: str, described: dict) -> ClusterModel:
     hardware = described["hardware"]
     links = tuple(
         tuple(int(link[2:]) if link.startswith("NV") else 0 for link in row[: hardware["gpus_per_node"]])
         for row in described["topology"]["links"][: hardware["gpus_per_node"]]
     )
     ports, rate = hardware["network_ports_per_node"], _network_rate(hardware["network"])
-    node = Node(_gpu_by_name(hardware["gpu"]), hardware["gpus_per_node"], links, ports, rate)
-    return Cluster(name, node, hardware["nodes"])
+    node = NodeModel(_gpu_by_name(hardware["gpu"]), hardware["gpus_per_node"], links, ports, rate)
+    return ClusterModel(name, node, hardware["nodes"])
 
 
-def _inventory(name: str) -> Cluster:
+def _inventory(name: str) -> ClusterModel:
     from repro.cluster import cluster
 
     try:
@@ -127,7 +127,7 @@ def _inventory(name: str) -> Cluster:
     return of_inventory(described)
 
 
-def of_inventory(described: cluster.Cluster) -> Cluster:
+def of_inventory(described: cluster.Cluster) -> ClusterModel:
     """The cluster that an inventory describes; HardwareError if it has no GPUs, or unknown ones."""
     if not described.gpu:
         raise HardwareError(f"{described.variables}: cluster_gpu is empty; the model describes clusters of GPUs only")
@@ -136,24 +136,24 @@ def of_inventory(described: cluster.Cluster) -> Cluster:
     return replace(modelled, name=described.name, node=replace(modelled.node, ports=ports))
 
 
-def _node(data: dict) -> Node:
+def _node(data: dict) -> NodeModel:
     fabrics = _read("nodes.toml")["fabric"]
     links = fabrics[data["fabric"]]["links"] if data["fabric"] in fabrics else None
     rate = _read("networks.toml")[data["network"]]["port_gbs"]
-    return Node(_gpu(data["gpu"]), data["gpus"], links and tuple(map(tuple, links)), data["ports"], rate)
+    return NodeModel(_gpu(data["gpu"]), data["gpus"], links and tuple(map(tuple, links)), data["ports"], rate)
 
 
-def _gpu(name: str) -> Gpu:
+def _gpu(name: str) -> GpuModel:
     data = {key: value for key, value in _read("gpus.toml")[name].items() if key not in ("names", "source")}
-    return Gpu(name, **data)
+    return GpuModel(name, **data)
 
 
-def _gpu_by_name(printed: str) -> Gpu:
-    known = _read("gpus.toml")
-    for name, gpu in known.items():
+def _gpu_by_name(printed: str) -> GpuModel:
+    gpus = _read("gpus.toml")
+    for name, gpu in gpus.items():
         if printed in gpu["names"]:
             return _gpu(name)
-    names = ", ".join(each for gpu in known.values() for each in gpu["names"])
+    names = ", ".join(alias for gpu in gpus.values() for alias in gpu["names"])
     raise HardwareError(f"{printed}: no description of this GPU in {FOLDER.name}/gpus.toml; it knows {names}")
 
 

@@ -15,8 +15,8 @@ from repro.perfmodel.calibration import DIGITS, minimum
 from repro.perfmodel.constants import Constants, Coverage, Group, Kernels
 from repro.perfmodel.errors import summary
 from repro.perfmodel.predict import predict
-from repro.perfmodel.validation import Measurement, load_measurements
-from repro.perfmodel.work import Job
+from repro.perfmodel.validation import MeasuredTraining, load_measurements
+from repro.perfmodel.work import ModelJob
 
 BOUNDS = {"launch_us": (1.0, 64.0), "matrix": (0.25, 4.0), "memory": (0.125, 8.0)}
 """Between which each number is sought, on a logarithmic scale; the pull is to the middle, where kernels are as on V100s."""
@@ -25,7 +25,7 @@ LEAST = 2
 """The fewest distinct trainings that a group is fitted on."""
 
 
-def halves(measurements: Sequence[Measurement]) -> tuple[list[Measurement], list[Measurement]]:
+def halves(measurements: Sequence[MeasuredTraining]) -> tuple[list[MeasuredTraining], list[MeasuredTraining]]:
     """The half to fit on, and the half to check with: every second training of a program and family, in sorted order.
 
     A training that was measured on several GPUs is in one half with all of them.
@@ -39,9 +39,9 @@ def halves(measurements: Sequence[Measurement]) -> tuple[list[Measurement], list
     return first, [each for each in measurements if each not in first]
 
 
-def fit_kernels(measurements: Iterable[Measurement], constants: Constants) -> dict[Group, Kernels]:
+def fit_kernels(measurements: Iterable[MeasuredTraining], constants: Constants) -> dict[Group, Kernels]:
     """The kernels of each group with at least LEAST distinct trainings, by the least squares of logarithmic errors."""
-    groups: dict[Group, list[Measurement]] = {}
+    groups: dict[Group, list[MeasuredTraining]] = {}
     for each in measurements:
         groups.setdefault(each.group, []).append(each)
     return {
@@ -51,7 +51,7 @@ def fit_kernels(measurements: Iterable[Measurement], constants: Constants) -> di
     }
 
 
-def _fit(measurements: Sequence[Measurement], constants: Constants) -> Kernels:
+def _fit(measurements: Sequence[MeasuredTraining], constants: Constants) -> Kernels:
     def errors(point: Sequence[float]) -> list[float]:
         mine = _kernels(point).on(constants)
         return [error(each, mine) for each in measurements]
@@ -65,14 +65,14 @@ def _kernels(point: Sequence[float]) -> Kernels:
     return Kernels(**dict(zip(BOUNDS, values, strict=True)))
 
 
-def error(measurement: Measurement, constants: Constants) -> float:
+def error(measurement: MeasuredTraining, constants: Constants) -> float:
     """The logarithm of the modelled throughput over the measured one."""
     return math.log(predict(measurement.job, measurement.cluster, constants).throughput / measurement.throughput)
 
 
 def coverage(
-    fitted: Sequence[Measurement],
-    checked: Sequence[Measurement],
+    fitted: Sequence[MeasuredTraining],
+    checked: Sequence[MeasuredTraining],
     kernels: Mapping[Group, Kernels],
     constants: Constants,
 ) -> Coverage:
@@ -91,12 +91,12 @@ def coverage(
     return Coverage(len(fitted), factor, len(errors), within)
 
 
-def _others(one: Measurement, other: Measurement) -> bool:
+def _others(one: MeasuredTraining, other: MeasuredTraining) -> bool:
     return other.group == one.group and other.job != one.job
 
 
 def calibrate(
-    measurements: Sequence[Measurement], constants: Constants, exchanged: bool = False
+    measurements: Sequence[MeasuredTraining], constants: Constants, exchanged: bool = False
 ) -> tuple[dict[Group, Kernels], dict[str, Coverage]]:
     """The kernels of each group from the first half of its trainings, and the coverage of each generation.
 
@@ -112,6 +112,6 @@ def calibrate(
 
 
 @cache
-def fitted_trainings() -> frozenset[tuple[str, Job]]:
+def fitted_trainings() -> frozenset[tuple[str, ModelJob]]:
     """Program and job of the trainings that the kernels in the repository are fitted on: they check nothing."""
     return frozenset((each.program, each.job) for each in halves(load_measurements())[0])

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from repro.models.gpt import SPEC
 from repro.perfmodel.constants import Calibration
-from repro.perfmodel.hardware import Cluster, HardwareError
+from repro.perfmodel.hardware import ClusterModel, HardwareError
 from repro.perfmodel.memory import memory
 from repro.perfmodel.predict import Prediction, default_calibration, predict
-from repro.perfmodel.work import Job
+from repro.perfmodel.work import ModelJob
 from repro.perfmodel.workload import flops, stages
 from repro.published.cases import Layout
 
@@ -25,7 +25,7 @@ SHOWN = 10
 class Candidate:
     """A job that fits, with its prediction."""
 
-    job: Job
+    job: ModelJob
     prediction: Prediction
 
     @property
@@ -37,13 +37,13 @@ class Candidate:
 
 def shape_of(text: str) -> dict[str, int]:
     """The shape written as HIDDENxLAYERS or HIDDENxLAYERSxHEADS; HardwareError for anything else."""
-    found = re.fullmatch(r"([1-9]\d{0,5})x([1-9]\d{0,3})(?:x([1-9]\d{0,5}))?", text, re.ASCII)
-    if not found:
+    match = re.fullmatch(r"([1-9]\d{0,5})x([1-9]\d{0,3})(?:x([1-9]\d{0,5}))?", text, re.ASCII)
+    if not match:
         raise HardwareError(
             f"SHAPE={text}: write HIDDENxLAYERS or HIDDENxLAYERSxHEADS, such as 2304x24; at most 999999x9999"
         )
-    hidden, layers = int(found[1]), int(found[2])
-    heads = int(found[3]) if found[3] else next((hidden // size for size in HEAD_SIZES if hidden % size == 0), 0)
+    hidden, layers = int(match[1]), int(match[2])
+    heads = int(match[3]) if match[3] else next((hidden // size for size in HEAD_SIZES if hidden % size == 0), 0)
     if not heads or hidden % heads:
         raise HardwareError(f"SHAPE={text}: the hidden size cannot be divided into {heads or 'heads of 64, 96 or 128'}")
     return {
@@ -56,19 +56,19 @@ def shape_of(text: str) -> dict[str, int]:
 
 
 def search(
-    shape: dict[str, int], cluster: Cluster, global_batch: int, calibration: Calibration | None = None
+    shape: dict[str, int], cluster: ClusterModel, global_batch: int, calibration: Calibration | None = None
 ) -> list[Candidate]:
     """All layouts of all the cluster's GPUs that fit in their memory, the quickest first."""
     constants = (calibration or default_calibration()).constants
     limit = cluster.gpu.memory_mib
-    found = []
+    candidates = []
     for job in jobs(shape, cluster.gpus, global_batch):
         if memory(job, stages(job), constants).total_mib <= limit:
-            found.append(Candidate(job, predict(job, cluster, constants)))
-    return sorted(found, key=lambda each: (-each.prediction.throughput, str(each.job)))
+            candidates.append(Candidate(job, predict(job, cluster, constants)))
+    return sorted(candidates, key=lambda candidate: (-candidate.prediction.throughput, str(candidate.job)))
 
 
-def jobs(shape: dict[str, int], gpus: int, global_batch: int) -> Iterator[Job]:
+def jobs(shape: dict[str, int], gpus: int, global_batch: int) -> Iterator[ModelJob]:
     """Every layout that divides GPUs, heads and layers, each micro-batch, with and without recompute and ZeRO-1."""
     for tensor in _divisors(gpus):
         if shape["attention_heads"] % tensor:
@@ -80,7 +80,7 @@ def jobs(shape: dict[str, int], gpus: int, global_batch: int) -> Iterator[Job]:
             yield from _with_batches(shape, layout, global_batch)
 
 
-def _with_batches(shape: dict[str, int], layout: Layout, global_batch: int) -> Iterator[Job]:
+def _with_batches(shape: dict[str, int], layout: Layout, global_batch: int) -> Iterator[ModelJob]:
     shares = tuple(sorted(shape.items()))
     for micro_batch in MICRO_BATCHES:
         steps, rest = divmod(global_batch, micro_batch * layout.data)
@@ -88,14 +88,14 @@ def _with_batches(shape: dict[str, int], layout: Layout, global_batch: int) -> I
             continue
         for recompute in (False, True):
             for sharding in (0, 1) if layout.data > 1 else (0,):
-                yield Job(SPEC.name, shares, layout, micro_batch, steps, "amp", recompute, sharding, fused=True)
+                yield ModelJob(SPEC.name, shares, layout, micro_batch, steps, "amp", recompute, sharding, fused=True)
 
 
 def _divisors(number: int) -> list[int]:
-    return [each for each in range(1, number + 1) if number % each == 0]
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
 
 
-def reasons(candidate: Candidate, cluster: Cluster) -> str:
+def reasons(candidate: Candidate, cluster: ClusterModel) -> str:
     """The candidate's largest costs besides matrix products, and how it fits into memory, in words."""
     seconds, job = candidate.prediction.seconds, candidate.job
     costs = {
@@ -107,36 +107,36 @@ def reasons(candidate: Candidate, cluster: Cluster) -> str:
         "kernel launches": seconds.launch,
     }
     ordered = sorted(costs.items(), key=lambda item: -item[1])[:2]
-    found = [f"{name} {cost / seconds.total:.0%}" for name, cost in ordered if cost >= 0.02 * seconds.total]
+    phrases = [f"{name} {cost / seconds.total:.0%}" for name, cost in ordered if cost >= 0.02 * seconds.total]
     if job.layout.tensor > cluster.node.gpus:
-        found.append("tensor parallelism leaves the node")
+        phrases.append("tensor parallelism leaves the node")
     if job.activation_checkpointing:
-        found.append("recompute saves memory")
+        phrases.append("recompute saves memory")
     if job.optimizer_sharding:
-        found.append("sharded optimizer saves memory")
+        phrases.append("sharded optimizer saves memory")
     if candidate.prediction.memory.total_mib > 0.9 * cluster.gpu.memory_mib:
-        found.append("memory nearly full")
-    return "; ".join(found) or "almost all of the time is computation"
+        phrases.append("memory nearly full")
+    return "; ".join(phrases) or "almost all of the time is computation"
 
 
-def candidates_table(candidates: list[Candidate], cluster: Cluster) -> tuple[list[str], list[list[str]]]:
+def candidates_table(candidates: list[Candidate], cluster: ClusterModel) -> tuple[list[str], list[list[str]]]:
     """Column titles and a row of texts for the best candidates."""
     titles = ["data x tensor x pipeline", "micro-batch", "steps", "recompute", "ZeRO", "samples/s"]
     titles += ["TFLOP/s per GPU", "MiB", "why"]
-    return titles, [_texts(each, cluster) for each in candidates[:SHOWN]]
+    return titles, [_texts(candidate, cluster) for candidate in candidates[:SHOWN]]
 
 
-def candidates_json(candidates: list[Candidate], cluster: Cluster, global_batch: int) -> dict:
+def candidates_json(candidates: list[Candidate], cluster: ClusterModel, global_batch: int) -> dict:
     """The best candidates for programs; `output.schema.json` describes it."""
     return {
         "cluster": cluster.name,
         "global_batch": global_batch,
         "fitting": len(candidates),
-        "layouts": [_object(each, cluster) for each in candidates[:SHOWN]],
+        "layouts": [_object(candidate, cluster) for candidate in candidates[:SHOWN]],
     }
 
 
-def _object(candidate: Candidate, cluster: Cluster) -> dict:
+def _object(candidate: Candidate, cluster: ClusterModel) -> dict:
     job, predicted = candidate.job, candidate.prediction
     return {
         "layout": vars(job.layout),
@@ -151,7 +151,7 @@ def _object(candidate: Candidate, cluster: Cluster) -> dict:
     }
 
 
-def _texts(candidate: Candidate, cluster: Cluster) -> list[str]:
+def _texts(candidate: Candidate, cluster: ClusterModel) -> list[str]:
     job, predicted = candidate.job, candidate.prediction
     recompute = "yes" if job.activation_checkpointing else "no"
     layout = [str(job.layout), str(job.micro_batch), str(job.accumulation_steps)]

@@ -12,40 +12,40 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from repro.perfmodel.calibration import Target
-from repro.perfmodel.hardware import Cluster
+from repro.perfmodel.calibration import CalibrationTarget
+from repro.perfmodel.hardware import ClusterModel
 from repro.perfmodel.memory import MIB
-from repro.perfmodel.work import Job
+from repro.perfmodel.work import ModelJob
 from repro.perfmodel.workload import closed_memory, flops
 
 
 @dataclass(frozen=True)
-class Baseline:
+class MegatronShare:
     """The sustained share of the peak by precision."""
 
     share: dict[str, float]
 
-    def throughput(self, job: Job, cluster: Cluster) -> float:
+    def throughput(self, job: ModelJob, cluster: ClusterModel) -> float:
         """Samples/s: F / (N X), longer by (p-1)/m of it in a pipeline."""
         rate = self.share[job.precision] * cluster.gpu.peak_flops(job.precision)
         ideal = flops(job) / (job.layout.world_size * rate)
         return job.global_batch / (ideal * (1 + (job.layout.pipeline - 1) / job.accumulation_steps))
 
 
-def fit_baseline(targets: Sequence[Target], cluster: Cluster) -> Baseline:
+def fit_baseline(targets: Sequence[CalibrationTarget], cluster: ClusterModel) -> MegatronShare:
     """For each precision the geometric mean of the share of the peak that its training cases sustain."""
-    whole = Baseline({"amp": 1.0, "fp32": 1.0})
+    whole = MegatronShare({"amp": 1.0, "fp32": 1.0})
     logs: dict[str, list[float]] = {}
-    for each in targets:
-        share = each.throughput / whole.throughput(each.job, cluster)
-        logs.setdefault(each.job.precision, []).append(math.log(share))
-    return Baseline({precision: math.exp(fmean(values)) for precision, values in logs.items()})
+    for target in targets:
+        share = target.throughput / whole.throughput(target.job, cluster)
+        logs.setdefault(target.job.precision, []).append(math.log(share))
+    return MegatronShare({precision: math.exp(fmean(values)) for precision, values in logs.items()})
 
 
-def memory_mib(job: Job) -> float:
+def memory_mib(job: ModelJob) -> float:
     """State and activations of a rank: 18 bytes per parameter under mixed precision, 16 in fp32, 1/d of 12 if sharded."""
     optimizer = 12 if job.precision == "amp" else 8
     other = 6 if job.precision == "amp" else 8
-    each = other + optimizer / (job.layout.data if job.optimizer_sharding else 1)
+    bytes_per_parameter = other + optimizer / (job.layout.data if job.optimizer_sharding else 1)
     parameters, activations = closed_memory(job)
-    return (each * parameters + activations) / MIB
+    return (bytes_per_parameter * parameters + activations) / MIB

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from repro.perfmodel.constants import Constants
-from repro.perfmodel.work import Job, Stage, state_bytes
+from repro.perfmodel.work import ModelJob, Stage, state_bytes
 
 MIB = 2**20
 
@@ -24,18 +24,18 @@ class Memory:
         return self.state_mib + self.activations_mib + self.communication_mib + self.context_mib
 
 
-def stage_memories(job: Job, stages: tuple[Stage, ...], constants: Constants) -> tuple[Memory, ...]:
+def stage_memories(job: ModelJob, stages: tuple[Stage, ...], constants: Constants) -> tuple[Memory, ...]:
     """The memory of a rank of each pipeline stage, the first stage first."""
     return tuple(_of_stage(job, stage, constants) for stage in stages)
 
 
-def memory(job: Job, stages: tuple[Stage, ...], constants: Constants) -> Memory:
+def memory(job: ModelJob, stages: tuple[Stage, ...], constants: Constants) -> Memory:
     """The memory of the stage that needs most."""
     parts = (_of_stage(job, stage, constants) for stage in stages[:1] + stages[1:-1][:1] + stages[1:][-1:])
     return max(parts, key=lambda part: part.total_mib)
 
 
-def _of_stage(job: Job, stage: Stage, constants: Constants) -> Memory:
+def _of_stage(job: ModelJob, stage: Stage, constants: Constants) -> Memory:
     ranks = job.layout.world_size
     communication = reduced_bytes(job, stage) / MIB if job.layout.data > 1 else 0.0
     return Memory(
@@ -46,7 +46,7 @@ def _of_stage(job: Job, stage: Stage, constants: Constants) -> Memory:
     )
 
 
-def activation_bytes(job: Job, stage: Stage) -> float:
+def activation_bytes(job: ModelJob, stage: Stage) -> float:
     """What is kept for the backward pass, and what else is alive at the worst moment.
 
     A pipeline keeps up to 2p micro-batches: OneFlow's PipelineBufferPass gives every tensor that goes from forward to
@@ -61,7 +61,7 @@ def activation_bytes(job: Job, stage: Stage) -> float:
     return in_flight * stage.kept_bytes + 2 * stage.layer_bytes + stage.head_bytes
 
 
-def reduced_bytes(job: Job, stage: Stage) -> float:
+def reduced_bytes(job: ModelJob, stage: Stage) -> float:
     """Gradients of a rank as they are summed over the data-parallel ranks, in the precision of the activations.
 
     Under mixed precision OneFlow sums before it widens (its pass DoParallelCastBeforeWideningTypeCast).
@@ -69,5 +69,5 @@ def reduced_bytes(job: Job, stage: Stage) -> float:
     return job.element_bytes * stage.parameters
 
 
-def _accumulated(job: Job, stage: Stage) -> float:
+def _accumulated(job: ModelJob, stage: Stage) -> float:
     return job.element_bytes * stage.parameters if job.accumulation_steps > 1 else 0.0

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from repro.models.past import BACKWARD, FORWARD, Use
-from repro.perfmodel.hardware import Gpu, describe, from_devices
+from repro.perfmodel.hardware import GpuModel, describe, from_devices
 from repro.planning.past import uses_of
 from repro.published.cases import Case, load_catalogue
 from repro.published.figures import load_published_cluster
@@ -63,7 +63,7 @@ class Timed:
 
 
 @dataclass(frozen=True)
-class Measured:
+class TimedOperators:
     """The operators that were timed on a GPU, as nvidia-smi names it; and why others were not, by name."""
 
     gpu: str
@@ -77,7 +77,7 @@ class Measured:
     def text(self) -> str:
         """As its file has it: an operator per line."""
         head = {name: value for name, value in asdict(self).items() if name != "operators"}
-        lines = ",\n  ".join(json.dumps(asdict(each), ensure_ascii=False) for each in self.operators)
+        lines = ",\n  ".join(json.dumps(asdict(operator), ensure_ascii=False) for operator in self.operators)
         return json.dumps(head, ensure_ascii=False, indent=1)[:-2] + f',\n "operators": [\n  {lines}\n ]\n}}\n'
 
 
@@ -126,16 +126,16 @@ class Gain:
         return Span(low, high)
 
 
-def measurements(folder: Path = FOLDER) -> tuple[Measured, ...]:
+def measurements(folder: Path = FOLDER) -> tuple[TimedOperators, ...]:
     """Every recorded measurement, in the order of their files; EffectError for a file that is none."""
     return tuple(map(_read, sorted(folder.glob("*.json"))))
 
 
 @cache
-def _read(path: Path) -> Measured:
+def _read(path: Path) -> TimedOperators:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return Measured(**{**content, "operators": tuple(Timed(**each) for each in content["operators"])})
+        return TimedOperators(**{**content, "operators": tuple(Timed(**operator) for operator in content["operators"])})
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise EffectError(f"{path}: no measurement that `make effects` wrote ({error})") from error
 
@@ -145,12 +145,12 @@ def file_of(gpu: str, folder: Path = FOLDER) -> Path:
     return folder / f"{from_devices(gpu, 1).gpu.name}.json"
 
 
-def gain(case: Case, found: Iterable[Measured] | None = None) -> Gain | None:
+def gain(case: Case, given: Iterable[TimedOperators] | None = None) -> Gain | None:
     """The gain on the published GPU in a published iteration; None where nothing was measured for the case.
 
     A deviation counts only if each of its operators was measured in the case's shapes.
     """
-    measured = tuple(measurements() if found is None else found)
+    measured = tuple(measurements() if given is None else given)
     cluster = load_catalogue().report(case.report).cluster
     target = describe(cluster).gpu
     saved: dict[str, list[Span | None]] = {}
@@ -165,22 +165,27 @@ def gain(case: Case, found: Iterable[Measured] | None = None) -> Gain | None:
         return None
     milliseconds = 1000 * case.global_batch / float(case.published.throughput)
     printed = load_published_cluster(cluster)["hardware"]["gpu"]
-    return Gain(by_deviation, milliseconds, tuple(each.gpu for each in measured), printed)
+    return Gain(by_deviation, milliseconds, tuple(measurement.gpu for measurement in measured), printed)
 
 
-def _saved(use: Use, measured: tuple[Measured, ...], target: Gpu) -> Span | None:
+def _saved(use: Use, measured: tuple[TimedOperators, ...], target: GpuModel) -> Span | None:
     """What an operator's calls take longer in an iteration on the target, in ms; None if it was not measured."""
     total = Span(0.0, 0.0)
     for direction, calls in ((FORWARD, use.forward), (BACKWARD, use.backward)):
         key = (use.subject.form, use.subject.rows, use.subject.columns, direction)
-        spans = [_scaled(timed, each, target) for each in measured for timed in each.operators if timed.key == key]
+        spans = [
+            _scaled(timed, measurement, target)
+            for measurement in measured
+            for timed in measurement.operators
+            if timed.key == key
+        ]
         if not spans:
             return None
         total += Span(min(span.low for span in spans), max(span.high for span in spans)) * calls
     return total
 
 
-def _scaled(timed: Timed, measured: Measured, target: Gpu) -> Span:
+def _scaled(timed: Timed, measured: TimedOperators, target: GpuModel) -> Span:
     """The differences on the target, by the ratios of bandwidth and of multiprocessors times clock."""
     here = from_devices(measured.gpu, 1).gpu
     ratios = here.bandwidth_gbs / target.bandwidth_gbs, here.issue_ghz / target.issue_ghz

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from repro.perfmodel.constants import Calibration
-from repro.perfmodel.hardware import Cluster
+from repro.perfmodel.hardware import ClusterModel
 from repro.perfmodel.predict import Expectation, default_calibration, expect
 from repro.planning.derived import NO_PORT
 from repro.planning.plan import MOST_REPEATS, verdict_looks
@@ -18,7 +18,7 @@ START_UP_S = 30  # a process group's start and the compilation of its graph, see
 
 
 @dataclass(frozen=True)
-class Row:
+class PlanRow:
     """A case with its expectation, or the reason why it will be left out.
 
     `hours` are for all its repeats, `first_look_hours` for those after which its verdict can be decided; `nodes` is how
@@ -45,7 +45,9 @@ class Duration:
     least: float
 
 
-def plan_rows(cases: Iterable[Case], cluster: Cluster, repeats: int | None = None, programs: int = 1) -> list[Row]:
+def plan_rows(
+    cases: Iterable[Case], cluster: ClusterModel, repeats: int | None = None, programs: int = 1
+) -> list[PlanRow]:
     """One row per case, for `repeats` runs of each, or as many as the stopping rule of a bench makes, times the number
     of programs.
     """
@@ -54,18 +56,18 @@ def plan_rows(cases: Iterable[Case], cluster: Cluster, repeats: int | None = Non
     return [_row(case, cluster, first * programs, most * programs, calibration) for case in cases]
 
 
-def _row(case: Case, cluster: Cluster, first: int, repeats: int, calibration: Calibration) -> Row:
+def _row(case: Case, cluster: ClusterModel, first: int, repeats: int, calibration: Calibration) -> PlanRow:
     ranks = case.layout.world_size
     if not case.ported:
-        return Row(case, None, 0.0, 0.0, NO_PORT.format(framework=case.framework))
+        return PlanRow(case, None, 0.0, 0.0, NO_PORT.format(framework=case.framework))
     if ranks > cluster.gpus:
-        return Row(case, None, 0.0, 0.0, f"needs {ranks} GPUs, there are {cluster.gpus}")
+        return PlanRow(case, None, 0.0, 0.0, f"needs {ranks} GPUs, there are {cluster.gpus}")
     expected = expect(case, cluster, calibration)
     if not expected.fits:
         short = f"needs {expected.memory_mib:,.0f} MiB, a GPU has {cluster.gpu.memory_mib:,}"
-        return Row(case, expected, 0.0, 0.0, short)
+        return PlanRow(case, expected, 0.0, 0.0, short)
     hours = attempt_s(case.iterations, expected) / 3600
-    return Row(case, expected, repeats * hours, first * hours, nodes=math.ceil(ranks / cluster.node.gpus))
+    return PlanRow(case, expected, repeats * hours, first * hours, nodes=math.ceil(ranks / cluster.node.gpus))
 
 
 def attempt_s(iterations: int, expected: Expectation) -> float:
@@ -73,27 +75,29 @@ def attempt_s(iterations: int, expected: Expectation) -> float:
     return START_UP_S + iterations * expected.latency_ms / 1000
 
 
-def duration(rows: Iterable[Row], nodes: int, repeats: int, of_all: bool = False) -> Duration:
+def duration(rows: Iterable[PlanRow], nodes: int, repeats: int, of_all: bool = False) -> Duration:
     """How long so many repeats of the rows that run take, on so many nodes.
 
     `of_all` says that `repeats` are all of a row's, not those of the first look.
     """
     run = [row for row in rows if not row.skipped]
-    each = [(row, (row.hours if of_all else row.first_look_hours) / repeats) for row in run]
+    row_hours = [(row, (row.hours if of_all else row.first_look_hours) / repeats) for row in run]
     blocks = [
-        Block(row.case.name, repeat, row.nodes, 3600 * hours) for repeat in range(1, repeats + 1) for row, hours in each
+        Block(row.case.name, repeat, row.nodes, 3600 * hours)
+        for repeat in range(1, repeats + 1)
+        for row, hours in row_hours
     ]
-    busy = sum(row.nodes * hours for row, hours in each) * repeats
-    return Duration(sum(hours for _, hours in each) * repeats, duration_s(blocks, nodes) / 3600, busy / nodes)
+    busy = sum(row.nodes * hours for row, hours in row_hours) * repeats
+    return Duration(sum(hours for _, hours in row_hours) * repeats, duration_s(blocks, nodes) / 3600, busy / nodes)
 
 
-def plan_table(rows: Iterable[Row]) -> tuple[list[str], list[list[str]]]:
+def plan_table(rows: Iterable[PlanRow]) -> tuple[list[str], list[list[str]]]:
     """Column titles and a row of texts for each case."""
     titles = ["case", "layout", "GPUs", "samples/s", "within", "ms", "MiB", "within", "minutes", "at most", "left out"]
     return titles, [_texts(row) for row in rows]
 
 
-def _texts(row: Row) -> list[str]:
+def _texts(row: PlanRow) -> list[str]:
     case, expected = row.case, row.expectation
     head = [case.name, str(case.layout), str(case.layout.world_size)]
     if expected is None:
@@ -109,7 +113,7 @@ def _texts(row: Row) -> list[str]:
     return [*head, *figures, *(["", ""] if row.skipped else minutes), row.skipped]
 
 
-def plan_json(rows: Sequence[Row], cluster: Cluster, repeats: int | None = None) -> dict:
+def plan_json(rows: Sequence[PlanRow], cluster: ClusterModel, repeats: int | None = None) -> dict:
     """The rows for programs; `output.schema.json` describes it."""
     first, most = repeats or verdict_looks()[0].repeats, repeats or MOST_REPEATS
     return {
@@ -121,7 +125,7 @@ def plan_json(rows: Sequence[Row], cluster: Cluster, repeats: int | None = None)
     }
 
 
-def _object(row: Row) -> dict:
+def _object(row: PlanRow) -> dict:
     expected = row.expectation
     figures = None
     if expected is not None:
@@ -144,7 +148,7 @@ def _object(row: Row) -> dict:
     }
 
 
-def plan_summary(rows: list[Row], cluster: Cluster, repeats: int | None = None) -> str:
+def plan_summary(rows: list[PlanRow], cluster: ClusterModel, repeats: int | None = None) -> str:
     """How many cases run, how long all take with the stopping rule and without it, how many are left out.
 
     On several nodes also how long they take with attempts side by side.
@@ -157,7 +161,7 @@ def plan_summary(rows: list[Row], cluster: Cluster, repeats: int | None = None) 
             f"{side_by_side:.1f} hours ({alone:.1f} with SIDE_BY_SIDE=0)" if cluster.nodes > 1 else f"{alone:.1f} hours"
         )
 
-    texts = [hours(each.alone, each.side_by_side) for each in (decided, all_of_it)]
+    texts = [hours(estimate.alone, estimate.side_by_side) for estimate in (decided, all_of_it)]
     said = f"about {texts[1]}"
     if not repeats:
         said = (

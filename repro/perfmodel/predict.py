@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from repro.perfmodel.communication import Path, all_reduce_s, in_buckets_s, path, ring_half_s, transfer_s
 from repro.perfmodel.constants import ELSEWHERE, JUDGES_WITHIN, Calibration, Constants, load_calibration
-from repro.perfmodel.hardware import Cluster, Gpu, from_devices
+from repro.perfmodel.hardware import ClusterModel, GpuModel, from_devices
 from repro.perfmodel.memory import Memory, memory, reduced_bytes
 from repro.perfmodel.training import kind_of
-from repro.perfmodel.work import PUBLISHED_PROGRAM, Job, Stage, Work, update_work
+from repro.perfmodel.work import PUBLISHED_PROGRAM, KernelWork, ModelJob, Stage, update_work
 from repro.perfmodel.workload import stages
 from repro.planning.derived import case_of
 from repro.published.cases import Case
@@ -88,7 +88,7 @@ class Expectation:
         return max(self.throughput / throughput, throughput / self.throughput) > 1 + self.uncertainty
 
 
-def predict(job: Job, cluster: Cluster, constants: Constants) -> Prediction:
+def predict(job: ModelJob, cluster: ClusterModel, constants: Constants) -> Prediction:
     """Time and memory of one iteration.
 
     An iteration of m micro-batches through stages of time t_i takes (m-1) max t_i + sum t_i (Huang et al., GPipe,
@@ -113,7 +113,7 @@ def predict(job: Job, cluster: Cluster, constants: Constants) -> Prediction:
 
 
 def expect(
-    case: Case, cluster: Cluster, calibration: Calibration | None = None, program: str = PUBLISHED_PROGRAM
+    case: Case, cluster: ClusterModel, calibration: Calibration | None = None, program: str = PUBLISHED_PROGRAM
 ) -> Expectation:
     """What to expect of a case by one of the programs on a cluster.
 
@@ -121,7 +121,7 @@ def expect(
     """
     calibration = calibration or default_calibration()
     group = cluster.gpu.generation, program, case.model
-    predicted = predict(Job.of(case, program), cluster, calibration.constants_of(group))
+    predicted = predict(ModelJob.of(case, program), cluster, calibration.constants_of(group))
     fitted_here = cluster.gpu.name == FITTED_ON
     if fitted_here and program == PUBLISHED_PROGRAM:
         uncertainty = calibration.uncertainty[kind_of(case)]
@@ -150,13 +150,13 @@ def expect_unit(unit: Unit, gpus: Sequence[dict]) -> Expectation | None:
     return expect(case, cluster, program=unit.program)
 
 
-def fits(case: Case, cluster: Cluster, calibration: Calibration | None = None) -> bool:
+def fits(case: Case, cluster: ClusterModel, calibration: Calibration | None = None) -> bool:
     """Whether a case's expected memory is there on the cluster's GPUs, and as many GPUs as it needs."""
     enough = case.layout.world_size <= cluster.gpus
     return enough and expect(case, cluster, calibration).fits
 
 
-def _other_hardware(gpu: Gpu, fitted: bool) -> tuple[str, dict]:
+def _other_hardware(gpu: GpuModel, fitted: bool) -> tuple[str, dict]:
     from repro.utils.i18n import N_
 
     if fitted:
@@ -173,7 +173,7 @@ def _unjudged() -> tuple[str, dict]:
     return message, {"limit": 1 + JUDGES_WITHIN}
 
 
-def _busy(work: Work, gpu: Gpu, precision: str, constants: Constants) -> Seconds:
+def _busy(work: KernelWork, gpu: GpuModel, precision: str, constants: Constants) -> Seconds:
     """Time of work: FLOPs over the rate that products reach, plus bytes over the bandwidth that kernels reach.
 
     The two are added, not the larger taken: a product's operands are loaded before and stored after it computes, which
@@ -189,7 +189,7 @@ def _busy(work: Work, gpu: Gpu, precision: str, constants: Constants) -> Seconds
     )
 
 
-def _micro_batch(job: Job, stage: Stage, cluster: Cluster, constants: Constants) -> Seconds:
+def _micro_batch(job: ModelJob, stage: Stage, cluster: ClusterModel, constants: Constants) -> Seconds:
     """One micro-batch on one stage: forward, recompute, backward, tensor-parallel all-reduces, and its transfers.
 
     The all-reduces are on the compute stream, so nothing hides them. Transfers to the next stage overlap the
@@ -208,7 +208,7 @@ def slowest_of(ranks: int) -> float:
     return NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25)) if ranks > 1 else 0.0
 
 
-def _tensor_path(job: Job, cluster: Cluster, constants: Constants) -> Path:
+def _tensor_path(job: ModelJob, cluster: ClusterModel, constants: Constants) -> Path:
     tensor = job.layout.tensor
     ways = (
         path(cluster, first, 1, tensor, constants.network) for first in range(0, min(cluster.node.gpus, 64), tensor)
@@ -216,7 +216,7 @@ def _tensor_path(job: Job, cluster: Cluster, constants: Constants) -> Path:
     return min(ways, key=lambda way: way.gbs)
 
 
-def _data_path(job: Job, stage: int, cluster: Cluster, constants: Constants) -> Path:
+def _data_path(job: ModelJob, stage: int, cluster: ClusterModel, constants: Constants) -> Path:
     layout = job.layout
     start = stage * layout.data * layout.tensor
     firsts = range(start, start + min(layout.tensor, cluster.node.gpus))
@@ -224,7 +224,7 @@ def _data_path(job: Job, stage: int, cluster: Cluster, constants: Constants) -> 
     return min(ways, key=lambda way: way.gbs)
 
 
-def _transfer(job: Job, stage: Stage, cluster: Cluster, constants: Constants) -> float:
+def _transfer(job: ModelJob, stage: Stage, cluster: ClusterModel, constants: Constants) -> float:
     """Seconds in which a GPU sends a micro-batch's activations on and their gradients back, as many bytes each."""
     if job.layout.pipeline == 1:
         return 0.0
@@ -233,7 +233,9 @@ def _transfer(job: Job, stage: Stage, cluster: Cluster, constants: Constants) ->
     return transfer_s(cluster, 2 * stage.sent_bytes, sharers, constants.network)
 
 
-def _synchronise(job: Job, line: tuple[Stage, ...], index: int, cluster: Cluster, constants: Constants) -> float:
+def _synchronise(
+    job: ModelJob, line: tuple[Stage, ...], index: int, cluster: ClusterModel, constants: Constants
+) -> float:
     """Time that gradient reduction adds to an iteration.
 
     It overlaps the backward pass, except for the last gradients (the tied embedding), for micro-batches that accumulate

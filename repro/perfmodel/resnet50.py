@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from repro.models.resnet50 import parameters, training_flops
-from repro.perfmodel.work import Job, Stage, Work
+from repro.perfmodel.work import KernelWork, ModelJob, Stage
 
 STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))
 EXPANSION = 4
@@ -68,24 +68,24 @@ def convolutions(image_size: int) -> Iterator[Convolution]:
             side, channels = out_side, EXPANSION * width
 
 
-def stages(job: Job) -> tuple[Stage]:
+def stages(job: ModelJob) -> tuple[Stage]:
     """The one stage of a data-parallel ResNet50; ValueError for any other layout."""
     if job.layout.tensor > 1 or job.layout.pipeline > 1:
         raise ValueError(f"layout {job.layout}: ResNet50 is modelled under data parallelism only")
     shape, batch, e = dict(job.shape), job.micro_batch, job.element_bytes
     layers = tuple(convolutions(shape["image_size"]))
-    flops = batch * (sum(each.executed_flops(job.precision) for each in layers) + 2 * 2048 * shape["classes"])
-    weights = sum(each.parameters for each in layers) + 2048 * shape["classes"]
-    outputs = batch * sum(each.out_elements for each in layers)
-    operands = outputs + batch * sum(each.in_elements for each in layers) + weights
-    sums = batch * sum(each.out_elements for each in layers if each.kernel == 1) / 3
-    norms = 2 * sum(each.outputs for each in layers) + shape["classes"]
+    flops = batch * (sum(layer.executed_flops(job.precision) for layer in layers) + 2 * 2048 * shape["classes"])
+    weights = sum(layer.parameters for layer in layers) + 2048 * shape["classes"]
+    outputs = batch * sum(layer.out_elements for layer in layers)
+    operands = outputs + batch * sum(layer.in_elements for layer in layers) + weights
+    sums = batch * sum(layer.out_elements for layer in layers if layer.kernel == 1) / 3
+    norms = 2 * sum(layer.outputs for layer in layers) + shape["classes"]
     forward, backward = NORM_FORWARD * outputs + ADD_PASSES * sums, NORM_BACKWARD * outputs + ADD_PASSES * sums
     return (
         Stage(
             forward=_work(e, flops, operands, forward, KERNELS_FORWARD * len(layers)),
             backward=_work(e, 2 * flops, 2 * operands, backward, KERNELS_BACKWARD * len(layers)),
-            recompute=Work(),
+            recompute=KernelWork(),
             parameters=weights + norms,
             late_parameters=0.0,
             tensors=3 * len(layers) + 2,
@@ -94,15 +94,15 @@ def stages(job: Job) -> tuple[Stage]:
     )
 
 
-def flops(job: Job) -> float:
+def flops(job: ModelJob) -> float:
     """Floating-point operations of an iteration: backward takes twice as many as forward."""
     return training_flops(dict(job.shape), job.activation_checkpointing) * job.global_batch
 
 
-def memory(job: Job) -> tuple[float, float]:
+def memory(job: ModelJob) -> tuple[float, float]:
     """Parameters, and bytes of activations of a rank in fp32."""
     return parameters(dict(job.shape)), 4 * ACTIVATIONS * job.micro_batch
 
 
-def _work(e: int, flops: float, operands: float, elements: float, kernels: float) -> Work:
-    return Work(matrix_flops=flops, matrix_bytes=e * operands, element_bytes=e * elements, kernels=kernels)
+def _work(e: int, flops: float, operands: float, elements: float, kernels: float) -> KernelWork:
+    return KernelWork(matrix_flops=flops, matrix_bytes=e * operands, element_bytes=e * elements, kernels=kernels)

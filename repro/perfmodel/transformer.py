@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from repro.models.transformer import parameters, training_flops
-from repro.perfmodel.work import Job, Stage, Work
+from repro.perfmodel.work import KernelWork, ModelJob, Stage
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Head:
     transform: bool = False
 
 
-def stages(job: Job, head: Head) -> tuple[Stage, ...]:
+def stages(job: ModelJob, head: Head) -> tuple[Stage, ...]:
     """The stages of a transformer; ValueError unless layers, heads and hidden size divide by the layout."""
     shape, layout = dict(job.shape), job.layout
     for name, size in (("layers", layout.pipeline), ("attention_heads", layout.tensor), ("hidden_size", layout.tensor)):
@@ -61,13 +61,13 @@ def stages(job: Job, head: Head) -> tuple[Stage, ...]:
     return (counts.stage(True, False), *(counts.stage(False, False),) * (last - 1), counts.stage(False, True))
 
 
-def flops(job: Job, vocab: int, scored: float = 1.0) -> float:
+def flops(job: ModelJob, vocab: int, scored: float = 1.0) -> float:
     """Floating-point operations of an iteration; `scored` is the share of tokens that the head scores."""
     shape = {**dict(job.shape), "vocab_size": vocab}
     return job.global_batch * training_flops(shape, job.activation_checkpointing, scored)
 
 
-def memory(job: Job, vocab: int) -> tuple[float, float]:
+def memory(job: ModelJob, vocab: int) -> tuple[float, float]:
     """Parameters and bytes of activations of a rank, as Korthikanti et al. (section 4) count them.
 
     A pipeline's first stage keeps p micro-batches of its l/p layers, as much as one micro-batch of all l.
@@ -83,7 +83,7 @@ def memory(job: Job, vocab: int) -> tuple[float, float]:
 class _Counts:
     """The counts of a job that all its stages share."""
 
-    def __init__(self, job: Job, shape: dict, head: Head) -> None:
+    def __init__(self, job: ModelJob, shape: dict, head: Head) -> None:
         self.transform = head.transform
         self.job, self.t, self.h = job, job.layout.tensor, shape["hidden_size"]
         self.s, self.a = shape["seq_length"], shape["attention_heads"]
@@ -95,7 +95,7 @@ class _Counts:
     def stage(self, first: bool, last: bool) -> Stage:
         forward = self.layer(FUSED_FORWARD if self.job.fused else PLAIN_FORWARD, 1) * self.layers
         backward = self.layer(FUSED_BACKWARD if self.job.fused else PLAIN_BACKWARD, 2) * self.layers
-        recompute = forward if self.job.activation_checkpointing else Work()
+        recompute = forward if self.job.activation_checkpointing else KernelWork()
         if first:
             forward, backward = forward + self.embedding(6.5), backward + self.embedding(6)
         if last:
@@ -120,13 +120,13 @@ class _Counts:
             head_bytes=self.logit_bytes() if last else 0.0,
         )
 
-    def layer(self, passes: Passes, products: int) -> Work:
+    def layer(self, passes: Passes, products: int) -> KernelWork:
         """One layer: 24nh² + 4nsh FLOPs forward and twice that backward, with the operands each product reads."""
         n, s, h, a, t = self.n, self.s, self.h, self.a, self.t
         operands = 4 * n * h + (12 * h * h + 12 * n * h) / t
         scores = n * s * a / t
         moved = passes.hidden * n * h + passes.split * n * h / t + passes.scores * scores
-        return Work(
+        return KernelWork(
             matrix_flops=products * 24 * n * h * h / t,
             matrix_bytes=products * self.e * operands,
             attention_flops=products * 4 * n * s * h / t,
@@ -135,15 +135,15 @@ class _Counts:
             kernels=passes.kernels,
         )
 
-    def embedding(self, passes: float) -> Work:
+    def embedding(self, passes: float) -> KernelWork:
         """Look-up, position and dropout, or their gradients with the table's, which is written whole."""
-        return Work(element_bytes=self.e * (passes * self.n * self.h + self.vocab * self.h / self.t), kernels=6)
+        return KernelWork(element_bytes=self.e * (passes * self.n * self.h + self.vocab * self.h / self.t), kernels=6)
 
-    def head(self, products: int, loss: float) -> Work:
+    def head(self, products: int, loss: float) -> KernelWork:
         """Output product over the vocabulary, and `loss`, the share of softmax and cross entropy on this pass."""
         tokens, width = self.predicted, self.vocab / self.t
         transform = 2 * tokens * self.h * self.h if self.transform else 0.0
-        return Work(
+        return KernelWork(
             matrix_flops=products * (2 * tokens * self.h * width + transform),
             matrix_bytes=products * self.e * (tokens * self.h + self.h * width + tokens * width),
             element_bytes=loss * LOGIT_PASSES_BYTES[self.job.precision] * tokens * width + 4 * self.e * self.n * self.h,

@@ -16,9 +16,9 @@ import pandas as pd
 
 from repro.perfmodel.constants import Calibration, Constants, Group, Uncertainty
 from repro.perfmodel.errors import uncertainty
-from repro.perfmodel.hardware import Cluster, describe, from_devices
+from repro.perfmodel.hardware import ClusterModel, describe, from_devices
 from repro.perfmodel.predict import predict
-from repro.perfmodel.work import Job
+from repro.perfmodel.work import ModelJob
 from repro.perfmodel.workload import flops
 from repro.published.cases import Layout
 from repro.utils.paths import DATA
@@ -34,7 +34,7 @@ HEAD = """\
 
 
 @dataclass(frozen=True)
-class Measurement:
+class MeasuredTraining:
     """A training that kept runs measured; `run` is the newest of `runs`, `gpu` what nvidia-smi calls the GPU."""
 
     name: str
@@ -50,7 +50,7 @@ class Measurement:
     lowest: float
     highest: float
     memory_mib: float
-    job: Job
+    job: ModelJob
 
     @property
     def group(self) -> Group:
@@ -58,58 +58,58 @@ class Measurement:
         return self.cluster.gpu.generation, self.program, self.job.model
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterModel:
         """Its GPUs, all in one node."""
         return from_devices(self.gpu, self.job.layout.world_size)
 
 
-def as_toml(measurements: Iterable[Measurement]) -> str:
+def as_toml(measurements: Iterable[MeasuredTraining]) -> str:
     """The file of the measurements."""
-    return HEAD + "".join(f"\n[[measurement]]\n{_fields(each)}" for each in measurements)
+    return HEAD + "".join(f"\n[[measurement]]\n{_fields(measurement)}" for measurement in measurements)
 
 
-def _fields(each: Measurement) -> str:
-    values = asdict(each)
-    values["job"]["shape"] = dict(each.job.shape)
+def _fields(measurement: MeasuredTraining) -> str:
+    values = asdict(measurement)
+    values["job"]["shape"] = dict(measurement.job.shape)
     return "".join(f"{name} = {_value(value)}\n" for name, value in values.items())
 
 
 def _value(value: object) -> str:
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{name} = {_value(each)}" for name, each in value.items()) + " }"
+        return "{ " + ", ".join(f"{name} = {_value(item)}" for name, item in value.items()) + " }"
     return f"{value:.6g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
 
 
-def load_measurements(file: Path = FILE) -> list[Measurement]:
+def load_measurements(file: Path = FILE) -> list[MeasuredTraining]:
     """The measurements that `make model` wrote."""
     with open(file, "rb") as stream:
         rows = tomllib.load(stream).get("measurement", ())
-    return [Measurement(**{**row, "runs": tuple(row["runs"]), "job": _job(row["job"])}) for row in rows]
+    return [MeasuredTraining(**{**row, "runs": tuple(row["runs"]), "job": _job(row["job"])}) for row in rows]
 
 
-def _job(values: dict) -> Job:
-    return Job(**{**values, "shape": tuple(values["shape"].items()), "layout": Layout(**values["layout"])})
+def _job(values: dict) -> ModelJob:
+    return ModelJob(**{**values, "shape": tuple(values["shape"].items()), "layout": Layout(**values["layout"])})
 
 
-def check_frame(measurements: Sequence[Measurement], calibration: Calibration) -> pd.DataFrame:
+def check_frame(measurements: Sequence[MeasuredTraining], calibration: Calibration) -> pd.DataFrame:
     """One row per measurement: its fields, `gpu` by the model's name, `generation`, and the prediction.
 
     `modelled` (samples/s) with `error`, `modelled_memory` (MiB) with `memory_error`, and `launch`, the share of the
     modelled iteration spent only on launching kernels.
     """
     rows = []
-    for each in measurements:
-        generation, _program, model = each.group
-        found = predict(each.job, each.cluster, calibration.constants_of(each.group))
+    for measurement in measurements:
+        generation, _program, model = measurement.group
+        prediction = predict(measurement.job, measurement.cluster, calibration.constants_of(measurement.group))
         rows.append(
-            vars(each)
+            vars(measurement)
             | {
-                "gpu": each.cluster.gpu.name,
+                "gpu": measurement.cluster.gpu.name,
                 "generation": generation,
                 "model": model,
-                "modelled": found.throughput,
-                "modelled_memory": found.memory.total_mib,
-                "launch": found.seconds.launch / found.seconds.total,
+                "modelled": prediction.throughput,
+                "modelled_memory": prediction.memory.total_mib,
+                "launch": prediction.seconds.launch / prediction.seconds.total,
             }
         )
     frame = pd.DataFrame(rows)
@@ -140,7 +140,7 @@ def measured_uncertainties(frame: pd.DataFrame, calibration: Calibration) -> dic
 
 
 @dataclass(frozen=True)
-class Check:
+class PublishedRate:
     """A figure that others published, TFLOP/s a GPU, and the modelled one."""
 
     name: str
@@ -153,27 +153,27 @@ class Check:
         return self.modelled / self.measured - 1
 
 
-def megatron_checks(constants: Constants) -> list[Check]:
+def megatron_checks(constants: Constants) -> list[PublishedRate]:
     """Every figure of megatron.toml with its prediction."""
     with open(MEGATRON, "rb") as stream:
         rows = tomllib.load(stream)["published"]
     return [_check(row, describe(row["cluster"]), constants) for row in rows]
 
 
-def _check(row: dict, cluster: Cluster, constants: Constants) -> Check:
+def _check(row: dict, cluster: ClusterModel, constants: Constants) -> PublishedRate:
     best = max(_rate(job, cluster, constants) for job in _jobs(row))
-    return Check(row["name"], cluster.gpu.name, row["tflops"], best)
+    return PublishedRate(row["name"], cluster.gpu.name, row["tflops"], best)
 
 
-def _jobs(row: dict) -> Iterator[Job]:
+def _jobs(row: dict) -> Iterator[ModelJob]:
     layout, shape = Layout(*row["layout"]), tuple(sorted(row["shape"].items()))
     for micro_batch in MICRO_BATCHES:
         steps, rest = divmod(row["global_batch"], micro_batch * layout.data)
         if steps and not rest:
-            yield Job(row["model"], shape, layout, micro_batch, steps, activation_checkpointing=True, fused=True)
+            yield ModelJob(row["model"], shape, layout, micro_batch, steps, activation_checkpointing=True, fused=True)
 
 
-def _rate(job: Job, cluster: Cluster, constants: Constants) -> float:
+def _rate(job: ModelJob, cluster: ClusterModel, constants: Constants) -> float:
     """TFLOP/s a GPU by the formula the published figures were made with, 0 for what does not fit."""
     predicted = predict(job, cluster, constants)
     if predicted.memory.total_mib > cluster.gpu.memory_mib:

@@ -11,7 +11,7 @@ PUBLISHED_PROGRAM, TUNED_PROGRAM = "published", "tuned"
 
 
 @dataclass(frozen=True)
-class Job:
+class ModelJob:
     """A training configuration as the model sees it.
 
     `fused` says that the program fuses bias, dropout, mask and softmax into single kernels and keeps logits once: the
@@ -31,7 +31,7 @@ class Job:
     fused: bool = field(kw_only=True)
 
     @classmethod
-    def of(cls, case: Case, program: str = PUBLISHED_PROGRAM) -> Job:
+    def of(cls, case: Case, program: str = PUBLISHED_PROGRAM) -> ModelJob:
         """The job of a case of the catalogue by one of the programs."""
         return cls(
             model=case.model,
@@ -57,7 +57,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Work:
+class KernelWork:
     """Work of a rank by kind of kernel: FLOPs of products, bytes that each kind moves, and the count of kernels."""
 
     matrix_flops: float = 0.0
@@ -67,14 +67,14 @@ class Work:
     element_bytes: float = 0.0
     kernels: float = 0.0
 
-    def __add__(self, other: Work) -> Work:
-        return Work(*(getattr(self, f) + getattr(other, f) for f in _FIELDS))
+    def __add__(self, other: KernelWork) -> KernelWork:
+        return KernelWork(*(getattr(self, f) + getattr(other, f) for f in _FIELDS))
 
-    def __mul__(self, factor: float) -> Work:
-        return Work(*(getattr(self, f) * factor for f in _FIELDS))
+    def __mul__(self, factor: float) -> KernelWork:
+        return KernelWork(*(getattr(self, f) * factor for f in _FIELDS))
 
 
-_FIELDS = tuple(field.name for field in fields(Work))
+_FIELDS = tuple(field.name for field in fields(KernelWork))
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ class Stage:
     head_bytes: alive only at the loss; sent_bytes: activations of a micro-batch that go on to the next stage.
     """
 
-    forward: Work
-    backward: Work
-    recompute: Work
+    forward: KernelWork
+    backward: KernelWork
+    recompute: KernelWork
     parameters: float
     late_parameters: float
     tensors: int
@@ -102,7 +102,7 @@ class Stage:
     sent_bytes: float = 0.0
 
 
-def state_bytes(job: Job, parameters: float) -> float:
+def state_bytes(job: ModelJob, parameters: float) -> float:
     """Bytes of parameters, gradients and optimizer state of a rank.
 
     Adam in fp32: 4 parameter + 4 gradient + 8 moments; SGD with momentum 4 less. Under mixed precision 2 + 2 more
@@ -116,7 +116,7 @@ def state_bytes(job: Job, parameters: float) -> float:
     return parameters * (4 + (whole + (0 if job.fused else 4)) / shard)
 
 
-def update_work(job: Job, stage: Stage) -> Work:
+def update_work(job: ModelJob, stage: Stage) -> KernelWork:
     """The optimizer's step: bytes that norm, clipping and update move, and its kernels.
 
     Adam reads and writes parameter and two moments (24 bytes), SGD parameter and momentum (16); a gradient is read
@@ -130,5 +130,5 @@ def update_work(job: Job, stage: Stage) -> Work:
         moved += 2 if job.fused else 6 + 6
     shard = job.layout.data if job.optimizer_sharding else 1
     collectives = 0 if job.layout.data == 1 else 2 if job.optimizer_sharding else 1
-    each = (3 if job.fused else 6) + collectives
-    return Work(element_bytes=moved * stage.parameters / shard, kernels=each * stage.tensors)
+    kernels_per_tensor = (3 if job.fused else 6) + collectives
+    return KernelWork(element_bytes=moved * stage.parameters / shard, kernels=kernels_per_tensor * stage.tensors)

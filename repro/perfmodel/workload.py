@@ -7,19 +7,19 @@ and two closed formulas from publications for comparison with the performance mo
 from __future__ import annotations
 
 from repro.models.registry import module_of
-from repro.perfmodel.work import Job, Stage
+from repro.perfmodel.work import ModelJob, Stage
 
 
-def stages(job: Job) -> tuple[Stage, ...]:
+def stages(job: ModelJob) -> tuple[Stage, ...]:
     """The stages of a job's pipeline, first to last; ValueError if its layers cannot be divided."""
     return module_of("repro.perfmodel", job.model).stages(job)
 
 
-def flops(job: Job) -> float:
+def flops(job: ModelJob) -> float:
     """Floating-point operations of an iteration over all ranks, by the model's closed formula."""
     return module_of("repro.perfmodel", job.model).flops(job)
 
 
-def closed_memory(job: Job) -> tuple[float, float]:
+def closed_memory(job: ModelJob) -> tuple[float, float]:
     """Parameters of a rank, and bytes of its activations, by the model's closed formulas."""
     return module_of("repro.perfmodel", job.model).memory(job)

@@ -162,10 +162,10 @@ def _checked(python: str, gpus: int) -> dict:
             f"{named} cannot run the baselines: {message}. Name an interpreter with torch and numpy, or leave "
             "BASELINE_PYTHON out"
         )
-    found = json.loads(done.stdout.strip().splitlines()[-1])
-    if found["gpus"] < gpus:
+    versions = json.loads(done.stdout.strip().splitlines()[-1])
+    if versions["gpus"] < gpus:
         raise PlanError(
-            f"{named}: PyTorch {found['torch']} sees {found['gpus']} of the {gpus} GPUs here; its CUDA {found['cuda']} "
+            f"{named}: PyTorch {versions['torch']} sees {versions['gpus']} of the {gpus} GPUs here; its CUDA {versions['cuda']} "
             f"has to suit the driver. Drivers before 525 run BASELINE_PYTHON={CU102}"
         )
-    return found
+    return versions

@@ -161,10 +161,10 @@ def _write_text(folder: Path, limit: int | None) -> dict:
 def package_sources(package: str) -> list[str]:
     """Python files of an installed package in order, each verified against the hash in its wheel."""
     try:
-        found = distribution(package).files or []
+        files = distribution(package).files or []
     except PackageNotFoundError as error:
         raise DatasetError(f"{package} is not installed: make setup") from error
-    hashes = {Path(file.locate()): file.hash.value for file in found if file.suffix == ".py" and file.hash}
+    hashes = {Path(file.locate()): file.hash.value for file in files if file.suffix == ".py" and file.hash}
     for path, expected in hashes.items():
         digest = hashlib.sha256(path.read_bytes()).digest()
         if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != expected:

@@ -94,13 +94,13 @@ def shrunk_cases(cases: Iterable[Case], gpus: int, sizes: Iterable[int]) -> list
 
     A data parallel case is also shrunk to one GPU, so that its scaling efficiency can be computed.
     """
-    found = []
+    pairs = []
     for case in cases:
         if case.layout.world_size > gpus:
             single = {1} if case.layout.data == case.layout.world_size else set()
             layouts = dict.fromkeys(shrink(case.layout, size) for size in sorted(single | set(sizes)))
-            found += [(case, shrunk_case(case, layout)) for layout in layouts]
-    return found
+            pairs += [(case, shrunk_case(case, layout)) for layout in layouts]
+    return pairs
 
 
 def published_case(unit: Unit) -> Case | None:

@@ -78,10 +78,10 @@ def make_curve_plan(
         Nothing is left to run, or a model is unknown.
     """
     device = "cuda" if gpus else "cpu"
-    known = [spec for spec in specs() if spec.curves]
-    if model not in (None, *(spec.name for spec in known)):
-        raise PlanError(f"MODEL={model}: it is {', '.join(spec.name for spec in known)} or all")
-    every = [unit for spec in known if model in (None, spec.name) for unit in _units(spec, device, text)]
+    curve_specs = [spec for spec in specs() if spec.curves]
+    if model not in (None, *(spec.name for spec in curve_specs)):
+        raise PlanError(f"MODEL={model}: it is {', '.join(spec.name for spec in curve_specs)} or all")
+    every = [unit for spec in curve_specs if model in (None, spec.name) for unit in _units(spec, device, text)]
     fitting = [unit for unit in every if unit.world_size <= (gpus or CPU_PROCESSES)]
     chosen = _chosen(fitting, names)
     if not chosen:
@@ -96,7 +96,7 @@ def make_curve_plan(
         for unit in every
         if unit.world_size > (gpus or CPU_PROCESSES)
     )
-    units = tuple(each for unit in chosen for each in _in_programs(unit, programs))
+    units = tuple(variant for unit in chosen for variant in _in_programs(unit, programs))
     return Plan(REDUCED, device, repeats, units, skipped, KIND)
 
 

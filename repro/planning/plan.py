@@ -217,13 +217,13 @@ def of_length(cases: Sequence[Case], iterations: int) -> list[Case]:
 def _shrunk_units(pairs: list[tuple[Case, Case]], published: list[Unit]) -> list[Unit]:
     """A unit for each shrunk configuration that no published case has."""
     units: dict[str, Unit] = {}
-    known = {_key(unit) for unit in published}
+    published_keys = {_key(unit) for unit in published}
     for case, shrunk in pairs:
         unit = replace(_published_unit(shrunk), stands_for=(), derived_from=(case.origin,))
         key = _key(unit)
         if key in units:
             units[key] = replace(units[key], derived_from=(*units[key].derived_from, case.origin))
-        elif key not in known:
+        elif key not in published_keys:
             units[key] = unit
     return list(units.values())
 
@@ -238,12 +238,12 @@ def _in_turn(units: Sequence[Unit], programs: tuple[str, ...], baselines: tuple[
 
     At the smoke scale, where nothing is random, the tuned program and the baselines must print the unit's losses.
     """
-    found: list[Unit] = []
+    ordered: list[Unit] = []
     for unit in units:
         group = in_programs(unit, programs, same_losses=unit.config["device"] == "cpu")
-        found += [*group, *_baselines(group[0], baselines)]
-    _refuse_idle(found, baselines)
-    return tuple(found)
+        ordered += [*group, *_baselines(group[0], baselines)]
+    _refuse_idle(ordered, baselines)
+    return tuple(ordered)
 
 
 def _refuse_idle(units: Sequence[Unit], names: tuple[str, ...]) -> None:

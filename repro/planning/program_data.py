@@ -131,7 +131,7 @@ def _published(plan: Plan) -> list[tuple[Unit, Program]]:
 
 def _chosen(choices: Iterable[str], programs: dict[str, Program], models: dict[str, str]) -> dict[str, str]:
     """The path or "synthetic" chosen for each report."""
-    found: dict[str, str] = {}
+    chosen: dict[str, str] = {}
     for choice in choices:
         name, equals, path = choice.partition("=")
         if not equals:
@@ -144,8 +144,8 @@ def _chosen(choices: Iterable[str], programs: dict[str, Program], models: dict[s
         kinds = {programs[report].standin for report in reports}
         if path != SYNTHETIC and len(kinds) > 1:
             raise DataError(f"DATA={choice}: {', '.join(reports)} read different data; name one of them: REPORT={path}")
-        found |= dict.fromkeys(reports, path)
-    return found
+        chosen |= dict.fromkeys(reports, path)
+    return chosen
 
 
 def _names(programs: dict[str, Program], models: dict[str, str]) -> str:
@@ -172,7 +172,7 @@ def _setting(program: Program, path: str | None, here: bool) -> dict:
 def _parts_in(program: Program, folder: Path) -> int:
     """Number of parts in a folder; DataError if there are none or there is a gap."""
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    numbers = {int(found[1]) for name in names if (found := PART.fullmatch(name))}
+    numbers = {int(match[1]) for name in names if (match := PART.fullmatch(name))}
     missing = next((number for number in range(max(numbers, default=0) + 1) if number not in numbers), None)
     if missing is not None:
         raise DataError(f"DATA={folder}: there is no part {missing}; {program.report} reads {FORMS[program.data]}")
@@ -192,7 +192,7 @@ def _missing(program: Program, path: str) -> str | None:
 
 def _reading(plan: Plan, program: Program) -> Unit:
     """A unit on one process that reads a small stand-in for the program's data."""
-    unit = next(unit for unit, each in _published(plan) if each.report == program.report)
+    unit = next(unit for unit, published in _published(plan) if published.report == program.report)
     name = f"smoke_{program.report}_data"
     data = standin_of(program, "small")
     alone = {**unit.config, "layout": {"data": 1, "tensor": 1, "pipeline": 1}}

@@ -72,7 +72,7 @@ def make_rehearsal_plan(
     if not units:
         raise PlanError(f"none of these cases can be placed: {skipped[0]['message'].format(**skipped[0]['values'])}")
     ordered = sorted(_with_references(units), key=lambda unit: unit.world_size)
-    planned = tuple(each for unit in ordered for each in _in_programs(unit, programs))
+    planned = tuple(variant for unit in ordered for variant in _in_programs(unit, programs))
     return Plan(REDUCED, "cpu", 1, planned, skipped, KIND)
 
 
@@ -192,10 +192,12 @@ def _key(config: dict) -> str:
 
 def _in_programs(unit: Unit, programs: tuple[str, ...]) -> list[Unit]:
     """A unit in each program; only the published one is compared with one process."""
-    group = [each for each in in_programs(unit, programs) if each.program == PUBLISHED or not is_reference(unit)]
+    group = [
+        variant for variant in in_programs(unit, programs) if variant.program == PUBLISHED or not is_reference(unit)
+    ]
     return [
-        replace(each, reference=None, config={**each.config, "data": {"kind": SYNTHETIC}})
-        if each.program == TUNED
-        else each
-        for each in group
+        replace(variant, reference=None, config={**variant.config, "data": {"kind": SYNTHETIC}})
+        if variant.program == TUNED
+        else variant
+        for variant in group
     ]

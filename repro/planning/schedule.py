@@ -87,8 +87,8 @@ def duration_s(blocks: Iterable[Block], nodes: int) -> float:
         raise ValueError(f"a block needs no node, or more than {nodes}")
     running: list[tuple[float, str, tuple[str, ...]]] = []
     while waiting or running:
-        while found := startable(waiting, {name for _, name, _ in running}, lambda block: free.take(block.nodes)):
-            block, names = found
+        while choice := startable(waiting, {name for _, name, _ in running}, lambda block: free.take(block.nodes)):
+            block, names = choice
             waiting.remove(block)
             heapq.heappush(running, (now + block.seconds, block.name, names))
         now, _, names = heapq.heappop(running)

@@ -15,10 +15,19 @@ from repro.launch.attempt import Attempt, Limits, Outcome
 from repro.launch.check_programs import ProgramOf
 from repro.launch.local_attempt import local_programs
 from repro.perfmodel.communication import path
-from repro.perfmodel.hardware import Cluster as Hardware
+from repro.perfmodel.hardware import ClusterModel as Hardware
 from repro.perfmodel.hardware import HardwareError, from_devices
-from repro.perfmodel.hardware import Node as HardwareNode
-from repro.preflight.framework import Check, CheckAborted, Finding, Machine, failed, ok, unavailable, warning
+from repro.perfmodel.hardware import NodeModel as HardwareNode
+from repro.preflight.framework import (
+    CheckAborted,
+    CheckResult,
+    Machine,
+    PreflightCheck,
+    failed,
+    ok,
+    unavailable,
+    warning,
+)
 from repro.preflight.gpu import links, query
 from repro.utils.errors import FAILED, ReproError
 from repro.utils.i18n import Message
@@ -37,12 +46,12 @@ class Collectives:
     environment: dict
     cluster: Cluster | None = None
 
-    def checks(self) -> tuple[Check, ...]:
-        inside = Check("allreduce", "all-reduce within a node", self.check_inside)
-        between = Check("allreduce-nodes", "all-reduce over all nodes", self.check_between, together=True)
+    def checks(self) -> tuple[PreflightCheck, ...]:
+        inside = PreflightCheck("allreduce", "all-reduce within a node", self.check_inside)
+        between = PreflightCheck("allreduce-nodes", "all-reduce over all nodes", self.check_between, together=True)
         return inside, between
 
-    def check_inside(self, machine: Machine) -> Finding:
+    def check_inside(self, machine: Machine) -> CheckResult:
         ranks, device, hardware = self._inside(machine)
         if ranks < 2:
             return unavailable(Message("a single rank has nothing to exchange"))
@@ -52,7 +61,7 @@ class Collectives:
         node = next(node for node in self.cluster.nodes if node.name == machine.name)
         return self._over(replace(self.cluster, nodes=(node,)), ranks, device, name, hardware)
 
-    def check_between(self, machines: Sequence[Machine]) -> Finding:
+    def check_between(self, machines: Sequence[Machine]) -> CheckResult:
         if self.cluster is None or len(machines) < 2:
             return unavailable(Message("a single machine has no other nodes"))
         per_node, device, hardware = self._inside(machines[0])
@@ -69,7 +78,7 @@ class Collectives:
             return machine.expected.gpus or CPU_RANKS, "cpu", None
         return len(names), "cuda", hardware_of(names, links(machine) if len(names) > 1 else None)
 
-    def _over(self, cluster: Cluster, ranks: int, device: str, name: str, hardware: Hardware | None) -> Finding:
+    def _over(self, cluster: Cluster, ranks: int, device: str, name: str, hardware: Hardware | None) -> CheckResult:
         try:
             with attempts(cluster, PROGRAM, "allreduce", LIMITS) as attempt_of:
                 return self._judge(attempt_of, ranks, device, name, hardware)
@@ -77,10 +86,12 @@ class Collectives:
             message = "; ".join(str(error).splitlines()[1:]) or str(error)
             return failed(message, "`make bench` cannot start either.", "follow the message")
 
-    def _judge(self, attempt_of: ProgramOf, ranks: int, device: str, name: str, hardware: Hardware | None) -> Finding:
+    def _judge(
+        self, attempt_of: ProgramOf, ranks: int, device: str, name: str, hardware: Hardware | None
+    ) -> CheckResult:
         try:
             table = measure(attempt_of, ranks, device, self.folder / f"allreduce-{name}")
-        except (MeasurementError, OSError) as error:
+        except (CollectiveError, OSError) as error:
             return failed(
                 str(error),
                 "Ranks cannot exchange gradients, so no run with several ranks works.",
@@ -92,7 +103,7 @@ class Collectives:
         return judge(table, limit)
 
 
-def judge(table: Table, limit: float | None) -> Finding:
+def judge(table: CollectiveTable, limit: float | None) -> CheckResult:
     """The finding of a table; `limit` is the bandwidth of the links in GB/s, None if it is not known."""
     measured = Message(
         "{ranks}: {gbs:.1f} GB/s over {way}, {latency:.0f} µs for the smallest message",
@@ -104,14 +115,14 @@ def judge(table: Table, limit: float | None) -> Finding:
     if limit is None:
         return ok(Message("{measured}; the bandwidth of the links is not known", measured=measured))
     share = table.bus_gbs / limit
-    found = Message(
+    message = Message(
         "{measured}; {share:.0%} of the {limit:.1f} GB/s of the links", measured=measured, share=share, limit=limit
     )
     impact = "Gradient exchange takes too long, so scaling suffers."
     fix = "see gpu-peers, link and bandwidth; NCCL's log lines name the transport it used"
     if share < SHARE_LEAST:
-        return failed(found, impact, fix)
-    return warning(found, impact, fix) if share < SHARE_GOOD else ok(found)
+        return failed(message, impact, fix)
+    return warning(message, impact, fix) if share < SHARE_GOOD else ok(message)
 
 
 def hardware_of(names: list[str], nvlinks: tuple[tuple[int, ...], ...] | None) -> Hardware | None:
@@ -133,12 +144,12 @@ def hardware_of(names: list[str], nvlinks: tuple[tuple[int, ...], ...] | None) -
 @contextmanager
 def attempts(cluster: Cluster, program: Path, name: str, limits: Limits) -> Iterator[ProgramOf]:
     """The maker of attempts of a program over a cluster's nodes, which are held for as long as the context lasts."""
-    from repro.launch.nodes.code_upload import Code
+    from repro.launch.nodes.code_upload import UploadedCode
     from repro.launch.ssh.attempt import ssh_attempts
     from repro.launch.ssh.nodes import NodePool
     from repro.planning.unit import Unit
 
-    code = Code.of(cluster, program)
+    code = UploadedCode.of(cluster, program)
     with NodePool(cluster, code, "make preflight") as pool:
 
         def attempt_of(config: dict, folder: Path) -> Attempt:
@@ -155,14 +166,14 @@ WINDOW_S = {"cuda": 0.1, "cpu": 0.02}
 REPEATS = {"cuda": 5, "cpu": 3}
 
 
-class MeasurementError(ReproError):
+class CollectiveError(ReproError):
     """The measuring program failed; the message has the reason and the end of its log."""
 
     status = FAILED
 
 
 @dataclass(frozen=True)
-class Table:
+class CollectiveTable:
     """Measured all-reduces, one row per size (`bytes`, `seconds`, `algorithm_gbs`, `bus_gbs`), and pairs of neighbours.
 
     GB are 10^9 bytes. Bus bandwidth is 2(n-1)/n · S/T, the rate at which each rank would send in a ring all-reduce.
@@ -202,7 +213,7 @@ class Table:
         return [head, *rows, *pairs]
 
 
-def measure(attempt_of: ProgramOf, ranks: int, device: str, folder: Path) -> Table:
+def measure(attempt_of: ProgramOf, ranks: int, device: str, folder: Path) -> CollectiveTable:
     """Measure between `ranks` ranks on "cpu" or "cuda"; files stay in `folder`, which must not exist yet.
 
     `attempt_of` comes from `local_programs` or `attempts`, for the program PROGRAM.
@@ -224,10 +235,10 @@ def measure(attempt_of: ProgramOf, ranks: int, device: str, folder: Path) -> Tab
     events: list[dict] = []
     outcome = attempt_of(config, folder).run(events.append)
     if outcome.failure:
-        raise MeasurementError(_reason(outcome))
+        raise CollectiveError(_reason(outcome))
     mine = [event for event in events if event.get("rank", 0) == 0]
     start = next(event for event in mine if event["event"] == "start")
-    return Table(
+    return CollectiveTable(
         device,
         ranks,
         tuple(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from repro.cluster.cluster import Cluster, Node
 from repro.cluster.local_shell import NAME, NOT_FOUND, LocalShell
-from repro.cluster.ssh import AT_ONCE, Remote, RemoteError, Result, Shell
+from repro.cluster.ssh import AT_ONCE, CommandResult, Remote, RemoteError, Shell
 from repro.utils.errors import ReproError
 from repro.utils.i18n import N_, Message
 
@@ -24,7 +24,7 @@ class PreflightError(ReproError):
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """The outcome of a check: one of the four results, the facts, their impact on a run, and how to fix them.
 
     `found` is a `Message` unless it is another program's output. `fixed` means that FIX=1 fixed it.
@@ -40,25 +40,25 @@ class Finding:
 class CheckAborted(ReproError):
     """Raised to end a check early, with its finding."""
 
-    def __init__(self, finding: Finding) -> None:
+    def __init__(self, finding: CheckResult) -> None:
         super().__init__(finding.found)
         self.finding = finding
 
 
-def ok(found: str) -> Finding:
-    return Finding(OK, found)
+def ok(message: str) -> CheckResult:
+    return CheckResult(OK, message)
 
 
-def warning(found: str, impact: str, fix: str) -> Finding:
-    return Finding(WARNING, found, impact, fix)
+def warning(message: str, impact: str, fix: str) -> CheckResult:
+    return CheckResult(WARNING, message, impact, fix)
 
 
-def failed(found: str, impact: str, fix: str) -> Finding:
-    return Finding(FAILED, found, impact, fix)
+def failed(message: str, impact: str, fix: str) -> CheckResult:
+    return CheckResult(FAILED, message, impact, fix)
 
 
-def unavailable(reason: str, fix: str = "") -> Finding:
-    return Finding(UNAVAILABLE, reason, fix=fix)
+def unavailable(reason: str, fix: str = "") -> CheckResult:
+    return CheckResult(UNAVAILABLE, reason, fix=fix)
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Machine:
     expected: Expected = field(default_factory=Expected)
     other_nodes: tuple[str, ...] = ()
 
-    def run(self, argv: Sequence[str], *, timeout: float = COMMAND_S, sudo: bool = False) -> Result:
+    def run(self, argv: Sequence[str], *, timeout: float = COMMAND_S, sudo: bool = False) -> CommandResult:
         """The result of a command, whatever its status; CheckAborted if it is not installed."""
         done = self.runner.run(argv, timeout=timeout, check=False, sudo=sudo)
         if done.status == NOT_FOUND or (sudo and f"{argv[0]}: command not found" in done.stderr):
@@ -114,7 +114,7 @@ class Machine:
         return {path: value for path, _, value in (line.partition(":") for line in lines)}
 
 
-def last_line(done: Result) -> str:
+def last_line(done: CommandResult) -> str:
     """Why a command failed: its last line of output, or its status."""
     lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
     return lines[-1] if lines else Message("status {status}", status=done.status)
@@ -132,7 +132,7 @@ PACKAGES = {
 
 
 @dataclass(frozen=True)
-class Check:
+class PreflightCheck:
     """One check, named `what` in a few words.
 
     Attributes
@@ -143,30 +143,32 @@ class Check:
 
     name: str
     what: str
-    check: Callable[..., Finding]
+    check: Callable[..., CheckResult]
     fix: Callable[[Machine], None] | None = None
     together: bool = False
 
 
 @dataclass(frozen=True)
-class Entry:
+class ChecklistEntry:
     """A finding with its check and machine; `seconds` is the duration of the check."""
 
     check: str
     what: str
     machine: str
-    finding: Finding
+    finding: CheckResult
     seconds: float
 
     def as_json(self) -> dict:
         head = {"check": self.check, "what": self.what, "machine": self.machine}
-        found = self.finding.found
-        message = found.as_json() if isinstance(found, Message) else {}
-        facts = {each.name: getattr(self.finding, each.name) for each in fields(Finding)}
+        text = self.finding.found
+        message = text.as_json() if isinstance(text, Message) else {}
+        facts = {field.name: getattr(self.finding, field.name) for field in fields(CheckResult)}
         return {**head, **facts, **message, "seconds": round(self.seconds, 3)}
 
 
-def run_checks(checks: Sequence[Check], machines: Sequence[Machine], fix: bool = False) -> Iterator[list[Entry]]:
+def run_checks(
+    checks: Sequence[PreflightCheck], machines: Sequence[Machine], fix: bool = False
+) -> Iterator[list[ChecklistEntry]]:
     """Run the checks one after the other, each on all machines in parallel; with `fix`, also fix what is safe."""
     with ThreadPoolExecutor(min(max(1, len(machines)), AT_ONCE)) as pool:
         for check in checks:
@@ -177,7 +179,7 @@ def run_checks(checks: Sequence[Check], machines: Sequence[Machine], fix: bool =
                 yield list(pool.map(lambda machine, check=check: _on_one(check, machine, fix), machines))
 
 
-def _on_one(check: Check, machine: Machine, fix: bool) -> Entry:
+def _on_one(check: PreflightCheck, machine: Machine, fix: bool) -> ChecklistEntry:
     entry = _entry(check, machine, machine.name)
     if not fix or check.fix is None or entry.finding.result not in (WARNING, FAILED):
         return entry
@@ -190,7 +192,7 @@ def _on_one(check: Check, machine: Machine, fix: bool) -> Entry:
     return replace(after, finding=replace(after.finding, fixed=after.finding.result == OK))
 
 
-def _entry(check: Check, subject: Machine | Sequence[Machine], name: str) -> Entry:
+def _entry(check: PreflightCheck, subject: Machine | Sequence[Machine], name: str) -> ChecklistEntry:
     started = time.monotonic()
     try:
         finding = check.check(subject)
@@ -198,16 +200,16 @@ def _entry(check: Check, subject: Machine | Sequence[Machine], name: str) -> Ent
         finding = aborted.finding
     except RemoteError as error:
         finding = failed(str(error), "Commands fail on this machine.", "log in by hand and find out why")
-    return Entry(check.name, check.what, name, finding, time.monotonic() - started)
+    return ChecklistEntry(check.name, check.what, name, finding, time.monotonic() - started)
 
 
-def choose(checks: Sequence[Check], only: str | None) -> list[Check]:
+def choose(checks: Sequence[PreflightCheck], only: str | None) -> list[PreflightCheck]:
     """The checks named in a comma-separated list, or all; PreflightError for an unknown name lists the known ones."""
     names = [name.strip() for name in (only or "").split(",") if name.strip()]
-    known = [check.name for check in checks]
+    known_names = [check.name for check in checks]
     for name in names:
-        if name not in known:
-            raise PreflightError(f"ONLY={name}: no such check; known checks: {', '.join(known)}")
+        if name not in known_names:
+            raise PreflightError(f"ONLY={name}: no such check; known checks: {', '.join(known_names)}")
     return [check for check in checks if not names or check.name in names]
 
 
@@ -230,7 +232,7 @@ def of_cluster(cluster: Cluster, only: Collection[str] | None = None) -> tuple[l
             return error
 
     with ThreadPoolExecutor(min(max(1, len(chosen)), AT_ONCE)) as pool:
-        found = dict(zip(chosen, pool.map(connect, chosen), strict=True))
+        connections = dict(zip(chosen, pool.map(connect, chosen), strict=True))
     expected = Expected(
         cluster.gpu,
         cluster.gpus_per_node,
@@ -247,7 +249,7 @@ def of_cluster(cluster: Cluster, only: Collection[str] | None = None) -> tuple[l
     names = [node.name for node in cluster.nodes]
     machines = [
         Machine(node.name, runner, expected, tuple(name for name in names if name != node.name))
-        for node, runner in found.items()
+        for node, runner in connections.items()
         if isinstance(runner, Remote)
     ]
-    return machines, {node.name: error for node, error in found.items() if isinstance(error, RemoteError)}
+    return machines, {node.name: error for node, error in connections.items() if isinstance(error, RemoteError)}

@@ -7,10 +7,10 @@ import re
 from repro.cluster.nvidia_smi import parse_topology
 from repro.preflight.framework import (
     UNAVAILABLE,
-    Check,
     CheckAborted,
-    Finding,
+    CheckResult,
     Machine,
+    PreflightCheck,
     failed,
     ok,
     unavailable,
@@ -49,9 +49,9 @@ def query(machine: Machine, *fields: str) -> list[dict[str, str]]:
         unknown = re.search(r'Field "(\S+)" is not a valid field', done.stdout + done.stderr)
         if unknown:
             raise CheckAborted(unavailable(Message("this driver does not report {field}", field=unknown[1])))
-        found = lines[0] if lines else Message("nvidia-smi: status {status}", status=done.status)
+        message = lines[0] if lines else Message("nvidia-smi: status {status}", status=done.status)
         fix = "load or reinstall the driver; `make provision` does it"
-        raise CheckAborted(failed(found, "No program can use the GPUs.", fix))
+        raise CheckAborted(failed(message, "No program can use the GPUs.", fix))
     cells = [[cell.strip() for cell in line.split(",")] for line in lines]
     rows = [dict(zip(fields, row, strict=True)) for row in cells if len(row) == len(fields)]
     if not rows:
@@ -64,7 +64,7 @@ def each(rows: list[dict], field: str) -> str:
     return ", ".join(f"GPU {row['index']}: {row[field]}" for row in rows)
 
 
-def check_present(machine: Machine) -> Finding:
+def check_present(machine: Machine) -> CheckResult:
     """The GPUs of the inventory, or of one model where no inventory says which."""
     expected = machine.expected
     impact = "Ranks would have no GPU, or a different one than the run records."
@@ -74,22 +74,22 @@ def check_present(machine: Machine) -> Finding:
         if expected.gpu and aborted.finding.result == UNAVAILABLE:
             return failed(aborted.finding.found, impact, aborted.finding.fix or "see `dmesg`, reseat or replace")
         raise
-    found = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+    models = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
     if expected.gpu and names != [expected.gpu] * expected.gpus:
         described = f"{expected.gpus} x {expected.gpu}"
         return failed(
-            Message("{found}; the inventory says {expected}", found=found, expected=described),
+            Message("{found}; the inventory says {expected}", found=models, expected=described),
             impact,
             "a GPU may have fallen off the bus (see `dmesg`); otherwise correct the inventory",
         )
     if len(set(names)) > 1:
         return warning(
-            found, "The slowest model determines the speed of a run.", "hide the others: CUDA_VISIBLE_DEVICES="
+            models, "The slowest model determines the speed of a run.", "hide the others: CUDA_VISIBLE_DEVICES="
         )
-    return ok(found)
+    return ok(models)
 
 
-def check_busy(machine: Machine) -> Finding:
+def check_busy(machine: Machine) -> CheckResult:
     """Failed where another program has a GPU, or more than MEMORY_IN_USE_MIB of its memory is in use."""
     rows = query(machine, "index", "memory.used", "utilization.gpu")
     table = machine.text([QUERY[0], "--query-compute-apps=gpu_bus_id,pid,process_name,used_memory", *QUERY[1:]])
@@ -107,7 +107,7 @@ def check_busy(machine: Machine) -> Finding:
     return ok(Message("{n} idle", n=len(rows)))
 
 
-def check_throttled(machine: Machine) -> Finding:
+def check_throttled(machine: Machine) -> CheckResult:
     """Failed where a GPU slows itself down for a reason of THROTTLED; a power cap is a warning."""
     field = "clocks_throttle_reasons.active"
     try:
@@ -123,12 +123,12 @@ def check_throttled(machine: Machine) -> Finding:
     slowed = {index: [name for bit, name in THROTTLED.items() if mask & bit] for index, mask in masks.items()}
     slowed = {index: names for index, names in slowed.items() if names}
     if slowed:
-        found = [
+        messages = [
             Message("GPU {index}: {reasons}", index=index, reasons=[Message(name) for name in names])
             for index, names in slowed.items()
         ]
         return failed(
-            Message("{found} (temperature in °C: {heat})", found=found, heat=each(rows, "temperature.gpu")),
+            Message("{found} (temperature in °C: {heat})", found=messages, heat=each(rows, "temperature.gpu")),
             "The GPU runs below its speed, and not at a constant one.",
             "check fans, air flow and power supply; see `nvidia-smi -q -d PERFORMANCE`",
         )
@@ -142,7 +142,7 @@ def check_throttled(machine: Machine) -> Finding:
     return ok(Message("no GPU is throttled; temperature in °C: {heat}", heat=each(rows, "temperature.gpu")))
 
 
-def check_clocks(machine: Machine) -> Finding:
+def check_clocks(machine: Machine) -> CheckResult:
     """A warning where application clocks (MHz) differ from the GPU's defaults."""
     fields = [
         f"clocks.{kind}.{which}"
@@ -150,22 +150,22 @@ def check_clocks(machine: Machine) -> Finding:
         for kind in ("applications", "default_applications")
     ]
     rows = query(machine, "index", *fields)
-    known = [row for row in rows if not any(row[field].startswith("[") for field in fields)]
-    if not known:
+    with_clocks = [row for row in rows if not any(row[field].startswith("[") for field in fields)]
+    if not with_clocks:
         return ok(Message("these GPUs have no application clocks, so they run at full speed"))
     set_to, normal = fields[:2]
-    apart = [row for row in known if row[set_to] != row[normal] or row[fields[2]] != row[fields[3]]]
+    apart = [row for row in with_clocks if row[set_to] != row[normal] or row[fields[2]] != row[fields[3]]]
     if apart:
-        found = [
+        messages = [
             Message("GPU {index}: {set} MHz, default {normal}", index=row["index"], set=row[set_to], normal=row[normal])
             for row in apart
         ]
         return warning(
-            Message("{items}", items=found),
+            Message("{items}", items=messages),
             "Application clocks were changed, so figures differ from those of other machines.",
             "sudo nvidia-smi -rac resets them (FIX=1)",
         )
-    return ok(Message("application clocks at their default: {clocks} MHz", clocks=each(known, set_to)))
+    return ok(Message("application clocks at their default: {clocks} MHz", clocks=each(with_clocks, set_to)))
 
 
 def reset_clocks(machine: Machine) -> None:
@@ -173,7 +173,7 @@ def reset_clocks(machine: Machine) -> None:
     machine.text([QUERY[0], "-rac"], sudo=True)
 
 
-def check_ecc(machine: Machine) -> Finding:
+def check_ecc(machine: Machine) -> CheckResult:
     kinds = (
         "ecc.mode.current",
         "ecc.errors.uncorrected.volatile.total",
@@ -235,7 +235,7 @@ def _remapped(machine: Machine) -> Message | None:
     return Message("{items}", items=problems) if problems else None
 
 
-def check_persistence(machine: Machine) -> Finding:
+def check_persistence(machine: Machine) -> CheckResult:
     """A warning where the driver unloads as soon as no program uses the GPU."""
     rows = query(machine, "index", "persistence_mode")
     off = [row["index"] for row in rows if row["persistence_mode"] == "Disabled"]
@@ -253,7 +253,7 @@ def set_persistence(machine: Machine) -> None:
     machine.text([QUERY[0], "-pm", "1"], sudo=True)
 
 
-def check_peers(machine: Machine) -> Finding:
+def check_peers(machine: Machine) -> CheckResult:
     """Failed where two GPUs of the machine cannot read each other's memory (`nvidia-smi topo -p2p r`)."""
     count = len(query(machine, "index", "name"))
     if count < 2:
@@ -292,7 +292,7 @@ def links(machine: Machine) -> tuple[tuple[int, ...], ...] | None:
     return table if any(map(any, table)) else None
 
 
-def check_container(machine: Machine) -> Finding:
+def check_container(machine: Machine) -> CheckResult:
     """Failed where a container of the trainer image does not start, or does not see the GPUs."""
     expected = machine.expected
     if not expected.containers:
@@ -348,7 +348,7 @@ XID_NAMES = {
 }
 
 
-def check_xid(machine: Machine) -> Finding:
+def check_xid(machine: Machine) -> CheckResult:
     """Errors of the driver (Xid) in the kernel log since the machine started; those of programs are a warning."""
     if machine.expected.gpu == "":
         return unavailable(Message("a cluster without GPUs"))
@@ -359,12 +359,12 @@ def check_xid(machine: Machine) -> Finding:
         return unavailable(
             Message("no permission to read the kernel log"), "run as root, or allow sudo without a password"
         )
-    found = [(match[1], int(match[2])) for match in XID.finditer(done.stdout)]
-    if not found:
+    entries = [(match[1], int(match[2])) for match in XID.finditer(done.stdout)]
+    if not entries:
         return ok(Message("no Xid since the machine started"))
-    serious = [entry for entry in found if entry[1] not in XIDS_OF_PROGRAMS]
+    serious = [entry for entry in entries if entry[1] not in XIDS_OF_PROGRAMS]
     counted: dict[tuple[str, int], int] = {}
-    for entry in serious or found:
+    for entry in serious or entries:
         counted[entry] = counted.get(entry, 0) + 1
     text = Message("{items}", items=[_xid(bus, number, count) for (bus, number), count in counted.items()])
     if serious:
@@ -388,13 +388,13 @@ def _xid(bus: str, number: int, count: int) -> Message:
 
 
 CHECKS = (
-    Check("gpus", "the GPUs are present", check_present),
-    Check("gpu-busy", "no other program uses the GPUs", check_busy),
-    Check("gpu-throttled", "no GPU is throttled", check_throttled),
-    Check("gpu-clocks", "application clocks", check_clocks, reset_clocks),
-    Check("gpu-ecc", "memory errors", check_ecc),
-    Check("gpu-xid", "the driver's errors in the kernel log", check_xid),
-    Check("gpu-persistence", "persistence mode", check_persistence, set_persistence),
-    Check("gpu-peers", "GPUs reach each other's memory", check_peers),
-    Check("container", "a container starts and sees all GPUs", check_container),
+    PreflightCheck("gpus", "the GPUs are present", check_present),
+    PreflightCheck("gpu-busy", "no other program uses the GPUs", check_busy),
+    PreflightCheck("gpu-throttled", "no GPU is throttled", check_throttled),
+    PreflightCheck("gpu-clocks", "application clocks", check_clocks, reset_clocks),
+    PreflightCheck("gpu-ecc", "memory errors", check_ecc),
+    PreflightCheck("gpu-xid", "the driver's errors in the kernel log", check_xid),
+    PreflightCheck("gpu-persistence", "persistence mode", check_persistence, set_persistence),
+    PreflightCheck("gpu-peers", "GPUs reach each other's memory", check_peers),
+    PreflightCheck("container", "a container starts and sees all GPUs", check_container),
 )

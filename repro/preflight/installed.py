@@ -8,8 +8,17 @@ from functools import partial
 
 from repro.cluster.cluster import Cluster
 from repro.cluster.rank_environment import after_prologue
-from repro.cluster.ssh import Result
-from repro.preflight.framework import COMMAND_S, Check, Finding, Machine, failed, last_line, ok, unavailable
+from repro.cluster.ssh import CommandResult
+from repro.preflight.framework import (
+    COMMAND_S,
+    CheckResult,
+    Machine,
+    PreflightCheck,
+    failed,
+    last_line,
+    ok,
+    unavailable,
+)
 from repro.utils.i18n import Message
 from repro.utils.paths import ROOT
 
@@ -22,9 +31,9 @@ NEAREST = 'p=$1; while [ ! -e "$p" ]; do p=$(dirname "$p"); done; [ -d "$p" ] &&
 HASH_S = 600
 
 
-def checks(cluster: Cluster) -> tuple[Check, ...]:
+def checks(cluster: Cluster) -> tuple[PreflightCheck, ...]:
     """The checks of a cluster's nodes; each needs a login and nothing else."""
-    of_nodes: tuple[tuple[str, str, Callable[[Cluster, Machine], Finding]], ...] = (
+    of_nodes: tuple[tuple[str, str, Callable[[Cluster, Machine], CheckResult]], ...] = (
         ("platform", "distribution and kernel", check_platform),
         ("python", "Python for the node agent", check_python),
         ("work", "the folder for runs can be written", check_work),
@@ -32,31 +41,31 @@ def checks(cluster: Cluster) -> tuple[Check, ...]:
         ("data", "the data set", check_data),
         ("shared-results", "the shared folder can be written", check_shared_results),
     )
-    return tuple(Check(name, what, partial(check, cluster)) for name, what, check in of_nodes)
+    return tuple(PreflightCheck(name, what, partial(check, cluster)) for name, what, check in of_nodes)
 
 
-def _run(cluster: Cluster, machine: Machine, argv: Sequence[str]) -> Result:
+def _run(cluster: Cluster, machine: Machine, argv: Sequence[str]) -> CommandResult:
     """A command as a run starts it, after the inventory's prologue; one that is not installed is a failure."""
     return machine.runner.run(after_prologue(cluster.prologue, argv), check=False, timeout=COMMAND_S)
 
 
-def check_platform(cluster: Cluster, machine: Machine) -> Finding:
+def check_platform(cluster: Cluster, machine: Machine) -> CheckResult:
     """Failed on another machine than x86-64: no wheel of OneFlow runs there."""
     release = machine.run(["cat", "/etc/os-release"]).stdout
     named = re.search(r'(?m)^PRETTY_NAME="?(.*?)"?$', release)
     kernel, kind = machine.text(["uname", "-rm"]).split()
-    found = Message(
+    message = Message(
         "{distribution}, Linux {kernel}, {machine}",
         distribution=named[1] if named else Message("a distribution that does not name itself"),
         kernel=kernel,
         machine=kind,
     )
     if kind != MACHINE:
-        return failed(found, "OneFlow 0.8.0 exists for x86-64 only.", "take other nodes into the inventory")
-    return ok(found)
+        return failed(message, "OneFlow 0.8.0 exists for x86-64 only.", "take other nodes into the inventory")
+    return ok(message)
 
 
-def check_python(cluster: Cluster, machine: Machine) -> Finding:
+def check_python(cluster: Cluster, machine: Machine) -> CheckResult:
     """Failed where the inventory's Python is older than the node agent needs, or not there."""
     done = _run(cluster, machine, [*cluster.interpreter, "-c", "import sys; print(sys.version.split()[0])"])
     oldest = ".".join(map(str, OLDEST_PYTHON))
@@ -65,12 +74,12 @@ def check_python(cluster: Cluster, machine: Machine) -> Finding:
     if done.status:
         return failed(last_line(done), impact, fix)
     version = done.stdout.strip()
-    found = Message("{path} is Python {version}", path=cluster.python, version=version)
+    message = Message("{path} is Python {version}", path=cluster.python, version=version)
     new_enough = tuple(int(part) for part in re.findall(r"\d+", version)[:2]) >= OLDEST_PYTHON
-    return ok(found) if new_enough else failed(found, impact, fix)
+    return ok(message) if new_enough else failed(message, impact, fix)
 
 
-def check_work(cluster: Cluster, machine: Machine) -> Finding:
+def check_work(cluster: Cluster, machine: Machine) -> CheckResult:
     """Failed where neither cluster_work nor, if it is not there yet, the folder above it can be written."""
     if machine.run(["sh", "-c", NEAREST, "sh", cluster.work]).status == 0:
         return ok(Message("{folder} can be written", folder=cluster.work))
@@ -81,7 +90,7 @@ def check_work(cluster: Cluster, machine: Machine) -> Finding:
     )
 
 
-def check_trainer(cluster: Cluster, machine: Machine) -> Finding:
+def check_trainer(cluster: Cluster, machine: Machine) -> CheckResult:
     """Failed where the runtime of the inventory would not find what it starts."""
     if cluster.runtime.engine:
         return _image(cluster, machine)
@@ -98,7 +107,7 @@ def check_trainer(cluster: Cluster, machine: Machine) -> Finding:
     )
 
 
-def _image(cluster: Cluster, machine: Machine) -> Finding:
+def _image(cluster: Cluster, machine: Machine) -> CheckResult:
     """By any of its IDs, or by its name where the inventory has none."""
     names = cluster.image.ids or (cluster.image.name,)
     said = []
@@ -115,7 +124,7 @@ def _image(cluster: Cluster, machine: Machine) -> Finding:
     )
 
 
-def _image_file(cluster: Cluster, machine: Machine) -> Finding:
+def _image_file(cluster: Cluster, machine: Machine) -> CheckResult:
     """Whether the file is the inventory's, and whether what runs it is there."""
     path, tool = cluster.image.file, cluster.runtime.tool
     impact = "Trainers cannot start on this machine."
@@ -135,7 +144,7 @@ def _image_file(cluster: Cluster, machine: Machine) -> Finding:
     return ok(Message("{path} is the inventory's file", path=path))
 
 
-def check_data(cluster: Cluster, machine: Machine) -> Finding:
+def check_data(cluster: Cluster, machine: Machine) -> CheckResult:
     """Failed where the folder of the data set holds no part of one."""
     if not cluster.data:
         return unavailable(Message("the inventory names no data set; runs write stand-ins"))
@@ -158,7 +167,7 @@ def data_parts() -> tuple[str, ...]:
     return tuple(yaml.safe_load(DATA_ROLE.read_text(encoding="utf-8"))["data_set_parts"])
 
 
-def check_shared_results(cluster: Cluster, machine: Machine) -> Finding:
+def check_shared_results(cluster: Cluster, machine: Machine) -> CheckResult:
     """Failed where the folder that all nodes share cannot be written."""
     folder = cluster.shared_results
     if not folder:

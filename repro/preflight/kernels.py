@@ -12,7 +12,7 @@ from repro.launch.check_programs import ProgramOf
 from repro.launch.kernels import FIX, LIMITS, PROGRAM, KernelError, Kernels, compare, processes_here
 from repro.launch.local_attempt import local_programs
 from repro.preflight.collectives import attempts
-from repro.preflight.framework import Check, Finding, Machine, failed, ok
+from repro.preflight.framework import CheckResult, Machine, PreflightCheck, failed, ok
 from repro.preflight.gpu import query
 from repro.utils.i18n import N_, Message
 
@@ -28,10 +28,10 @@ class Computations:
     environment: dict
     cluster: Cluster | None = None
 
-    def checks(self) -> tuple[Check]:
-        return (Check("kernels", "kernels compute correctly", self.check),)
+    def checks(self) -> tuple[PreflightCheck]:
+        return (PreflightCheck("kernels", "kernels compute correctly", self.check),)
 
-    def check(self, machine: Machine) -> Finding:
+    def check(self, machine: Machine) -> CheckResult:
         query(machine, "index", "name")
         name = re.sub(r"\W+", "-", machine.name)
         folder = self.folder / f"kernels-{name}"
@@ -44,7 +44,7 @@ class Computations:
         except ClusterError as error:
             return failed(str(error), "`make bench` cannot start either.", "follow the message")
 
-    def _judge(self, attempt_of: ProgramOf, folder: Path, processes: int = 1) -> Finding:
+    def _judge(self, attempt_of: ProgramOf, folder: Path, processes: int = 1) -> CheckResult:
         try:
             kernels = compare(attempt_of, "cuda", folder, processes=processes)
         except (KernelError, OSError) as error:
@@ -54,7 +54,7 @@ class Computations:
         return judge(kernels)
 
 
-def judge(kernels: Kernels) -> Finding:
+def judge(kernels: Kernels) -> CheckResult:
     """The finding of a comparison."""
     if kernels.wrong:
         worst = [kernels.of(model)[0].text() for model in kernels.wrong_models]

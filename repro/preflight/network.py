@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Address, IPv6Address
 
-from repro.cluster.ssh import Result
+from repro.cluster.ssh import CommandResult
 from repro.preflight.framework import (
     OK,
-    Check,
     CheckAborted,
-    Finding,
+    CheckResult,
     Machine,
+    PreflightCheck,
     failed,
     last_line,
     ok,
@@ -55,14 +55,14 @@ def ports(machine: Machine) -> list[tuple[str, str]]:
     return [(device, "1") for device in machine.run(["ls", IB]).stdout.split()]
 
 
-def check_link(machine: Machine) -> Finding:
+def check_link(machine: Machine) -> CheckResult:
     """The state and rate of each InfiniBand port, or of the network interface without InfiniBand."""
     findings = [_ib_link(machine, *port) for port in ports(machine)] or [_net_link(machine)]
     worst = next((finding for finding in findings if finding.result != OK), None)
     return worst or ok(Message("{items}", items=[finding.found for finding in findings]))
 
 
-def _ib_link(machine: Machine, device: str, port: str) -> Finding:
+def _ib_link(machine: Machine, device: str, port: str) -> CheckResult:
     folder = f"{IB}/{device}/ports/{port}"
     values = machine.read([f"{folder}/{name}" for name in ("state", "phys_state", "rate")])
     if len(values) < 3:
@@ -86,11 +86,11 @@ def _ib_link(machine: Machine, device: str, port: str) -> Finding:
     return _rate(name, float(rate.split()[0]), rate, machine.expected.network_gbits)
 
 
-def _net_link(machine: Machine) -> Finding:
+def _net_link(machine: Machine) -> CheckResult:
     name = machine.expected.interface
     if not name:
         return unavailable(Message("a single machine needs no network"))
-    values = machine.read([f"{NET}/{name}/{each}" for each in ("operstate", "speed", "mtu")])
+    values = machine.read([f"{NET}/{name}/{file}" for file in ("operstate", "speed", "mtu")])
     state = values.get(f"{NET}/{name}/operstate")
     if state is None:
         return failed(
@@ -111,7 +111,7 @@ def _net_link(machine: Machine) -> Finding:
     return _rate(name, int(speed) / 1000, f"{int(speed) / 1000:g} Gb/s, MTU {mtu}", machine.expected.network_gbits)
 
 
-def _rate(name: str, gbits: float, text: str, expected: float) -> Finding:
+def _rate(name: str, gbits: float, text: str, expected: float) -> CheckResult:
     if gbits < 0.99 * expected:
         return failed(
             Message("{name} runs at {rate}; expected {expected:g} Gb/s", name=name, rate=text, expected=expected),
@@ -121,7 +121,7 @@ def _rate(name: str, gbits: float, text: str, expected: float) -> Finding:
     return ok(Message("{name} at {rate}", name=name, rate=text))
 
 
-def check_errors(machine: Machine) -> Finding:
+def check_errors(machine: Machine) -> CheckResult:
     """Failed where error counters of links rise within WATCHED_S seconds; a warning where they are not 0."""
     paths = [f"{IB}/{device}/ports/{port}/counters/{name}" for device, port in ports(machine) for name in IB_ERRORS]
     if not paths and machine.expected.interface:
@@ -137,17 +137,17 @@ def check_errors(machine: Machine) -> Finding:
         if path in after and int(after[path]) > int(value)
     }
     if rising:
-        found = ", ".join(f"{_counter(path)} +{count}" for path, count in rising.items())
+        counters = ", ".join(f"{_counter(path)} +{count}" for path, count in rising.items())
         return failed(
-            Message("within {seconds:g} s: {counters}", seconds=WATCHED_S, counters=found),
+            Message("within {seconds:g} s: {counters}", seconds=WATCHED_S, counters=counters),
             "Data is lost and sent again: slow now, and the link may fail soon.",
             CABLE,
         )
     past = {path: int(value) for path, value in after.items() if int(value)}
     if past:
-        found = ", ".join(f"{_counter(path)} {count}" for path, count in past.items())
+        counters = ", ".join(f"{_counter(path)} {count}" for path, count in past.items())
         return warning(
-            Message("not rising, but not zero since the last reset: {counters}", counters=found),
+            Message("not rising, but not zero since the last reset: {counters}", counters=counters),
             "The link had errors before.",
             "watch them during a run; `perfquery -R` resets InfiniBand counters",
         )
@@ -159,7 +159,7 @@ def _counter(path: str) -> str:
     return f"{parts[4]} {parts[-1]}"
 
 
-def check_gid(machine: Machine) -> Finding:
+def check_gid(machine: Machine) -> CheckResult:
     """Failed where a RoCE port has this node's IPv4 address for RoCE v2 at another index than the inventory's.
 
     Index 0 is usually a link-local IPv6 address, and RoCE v1 and v2 have an index each.
@@ -198,7 +198,7 @@ def _gid_index(machine: Machine, device: str, port: str, own: str) -> int | None
     return None
 
 
-def check_names(machine: Machine) -> Finding:
+def check_names(machine: Machine) -> CheckResult:
     """Failed where a node does not resolve the others' names, or resolves them to itself."""
     if not machine.other_nodes:
         return unavailable(Message("a single machine has no other nodes"))
@@ -221,7 +221,7 @@ def check_names(machine: Machine) -> Finding:
     return ok(Message("resolves {nodes}", nodes=machine.other_nodes))
 
 
-def check_ssh(machine: Machine) -> Finding:
+def check_ssh(machine: Machine) -> CheckResult:
     """A warning where a node cannot log in to the others, their host keys being checked."""
     if not machine.other_nodes:
         return unavailable(Message("a single machine has no other nodes"))
@@ -232,11 +232,11 @@ def check_ssh(machine: Machine) -> Finding:
         if done.status:
             closed[node] = (done.stderr.strip() or f"status {done.status}").splitlines()[-1]
     if closed:
-        found = Message(
+        message = Message(
             "{items}", items=[Message("to {node}: {why}", node=node, why=why) for node, why in closed.items()]
         )
         return warning(
-            found,
+            message,
             "Tools that run on one node cannot reach the others; `make bench` does not need this.",
             "`make provision` exchanges keys and host keys among the nodes",
         )
@@ -255,7 +255,7 @@ def rounds(machines: Sequence[Machine]) -> list[list[tuple[Machine, Machine]]]:
     return made
 
 
-def check_bandwidth(machines: Sequence[Machine]) -> Finding:
+def check_bandwidth(machines: Sequence[Machine]) -> CheckResult:
     """The bandwidth (Gb/s) of every pair of nodes, several at a time, each node in one pair.
 
     Below BANDWIDTH_GOOD of the inventory's figure it is a warning, below BANDWIDTH_LEAST failed.
@@ -274,9 +274,9 @@ def check_bandwidth(machines: Sequence[Machine]) -> Finding:
             for pair, gbits in zip(pairs, pool.map(lambda pair: measure(*pair), pairs), strict=True):
                 rates["-".join(machine.name for machine in pair)] = gbits
     slowest, fastest = min(rates, key=lambda pair: rates[pair]), max(rates.values())
-    found = Message("{gbits:.1f} Gb/s ({pair})", gbits=rates[slowest], pair=slowest)
+    message = Message("{gbits:.1f} Gb/s ({pair})", gbits=rates[slowest], pair=slowest)
     if len(rates) > 1:
-        found = Message(
+        message = Message(
             "{gbits:.1f} Gb/s ({pair}) to {fastest:.1f} Gb/s over {n} pairs",
             gbits=rates[slowest],
             pair=slowest,
@@ -287,8 +287,8 @@ def check_bandwidth(machines: Sequence[Machine]) -> Finding:
     impact = f"Expected {limit:g} Gb/s: exchanges between nodes take {1 / share:.1f} times as long."
     fix = "see the checks link and link-errors of both nodes, their MTU, and what else uses the network"
     if share < BANDWIDTH_LEAST:
-        return failed(found, impact, fix)
-    return warning(found, impact, fix) if share < BANDWIDTH_GOOD else ok(found)
+        return failed(message, impact, fix)
+    return warning(message, impact, fix) if share < BANDWIDTH_GOOD else ok(message)
 
 
 def _with_iperf3(server: Machine, client: Machine) -> float:
@@ -348,7 +348,7 @@ def _between(server: Machine, listen: list[str], client: Machine, send: list[str
     return done.stdout
 
 
-def _reason(done: Result) -> str:
+def _reason(done: CommandResult) -> str:
     """Why a program failed; iperf3 reports it in its JSON."""
     try:
         return json.loads(done.stdout)["error"]
@@ -359,8 +359,8 @@ def _reason(done: Result) -> str:
 def address(machine: Machine) -> str:
     """A machine's IPv4 address on the inventory's interface."""
     interfaces = json.loads(machine.text(["ip", "-j", "-4", "addr", "show", "dev", machine.expected.interface]))
-    found = [entry["local"] for link in interfaces for entry in link.get("addr_info", ())]
-    if not found:
+    addresses = [entry["local"] for link in interfaces for entry in link.get("addr_info", ())]
+    if not addresses:
         raise CheckAborted(
             failed(
                 Message(
@@ -372,14 +372,14 @@ def address(machine: Machine) -> str:
                 "assign one, or correct cluster_interface",
             )
         )
-    return found[0]
+    return addresses[0]
 
 
 CHECKS = (
-    Check("link", "the link is up and fast", check_link),
-    Check("link-errors", "error counters of the link", check_errors),
-    Check("gid", "the index of the address for RoCE", check_gid),
-    Check("names", "nodes resolve each other's names", check_names),
-    Check("ssh", "nodes reach each other by SSH", check_ssh),
-    Check("bandwidth", "bandwidth between every two nodes", check_bandwidth, together=True),
+    PreflightCheck("link", "the link is up and fast", check_link),
+    PreflightCheck("link-errors", "error counters of the link", check_errors),
+    PreflightCheck("gid", "the index of the address for RoCE", check_gid),
+    PreflightCheck("names", "nodes resolve each other's names", check_names),
+    PreflightCheck("ssh", "nodes reach each other by SSH", check_ssh),
+    PreflightCheck("bandwidth", "bandwidth between every two nodes", check_bandwidth, together=True),
 )

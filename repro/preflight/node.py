@@ -7,7 +7,7 @@ import time
 from pathlib import PurePosixPath
 
 from repro.cluster.local_shell import LocalShell
-from repro.preflight.framework import Check, Finding, Machine, failed, ok, unavailable, warning
+from repro.preflight.framework import CheckResult, Machine, PreflightCheck, failed, ok, unavailable, warning
 from repro.utils.i18n import Message
 
 GIB = 2**30
@@ -16,40 +16,42 @@ DISK_LEAST, DISK_ENOUGH = 1 * GIB, 10 * GIB
 SKEW_NOTICED_S, SKEW_MOST_S = 0.1, 2.0
 
 
-def check_memlock(machine: Machine) -> Finding:
+def check_memlock(machine: Machine) -> CheckResult:
     """Failed where InfiniBand needs locked memory and the limit is not "unlimited"."""
     limits = machine.text(["cat", "/proc/self/limits"])
     (soft,) = re.findall(r"^Max locked memory\s+(\S+)", limits, re.MULTILINE)
     if soft == "unlimited":
         return ok(Message("unlimited"))
-    found = Message("{kib:,} KiB", kib=int(soft) // 1024)
+    message = Message("{kib:,} KiB", kib=int(soft) // 1024)
     fix = "`make provision` sets it; by hand: `* - memlock unlimited` in /etc/security/limits.d, then log in again"
     if machine.expected.hca and not machine.expected.containers:
-        return failed(found, "InfiniBand needs locked memory: transfers fail or fall back to TCP.", fix)
-    return warning(found, "Only InfiniBand outside containers needs more; containers are started with memlock=-1.", fix)
+        return failed(message, "InfiniBand needs locked memory: transfers fail or fall back to TCP.", fix)
+    return warning(
+        message, "Only InfiniBand outside containers needs more; containers are started with memlock=-1.", fix
+    )
 
 
-def check_shared_memory(machine: Machine) -> Finding:
+def check_shared_memory(machine: Machine) -> CheckResult:
     """Failed where less than SHARED_MEMORY bytes of /dev/shm are free."""
     size, free, _ = space(machine, "/dev/shm")
-    found = Message("{free:.1f} of {size:.1f} GiB free", free=free / GIB, size=size / GIB)
+    message = Message("{free:.1f} of {size:.1f} GiB free", free=free / GIB, size=size / GIB)
     if free >= SHARED_MEMORY:
-        return ok(found)
+        return ok(message)
     impact = "NCCL uses it for data between GPUs of a node without peer access."
     fix = "remove what fills /dev/shm, or enlarge it: mount -o remount,size=8G /dev/shm"
-    return (warning if machine.expected.gpu == "" else failed)(found, impact, fix)
+    return (warning if machine.expected.gpu == "" else failed)(message, impact, fix)
 
 
-def check_disk(machine: Machine) -> Finding:
+def check_disk(machine: Machine) -> CheckResult:
     """Free space for runs: a warning below DISK_ENOUGH bytes, failed below DISK_LEAST."""
     size, free, where = space(machine, machine.expected.work)
-    found = Message("{free:.1f} of {size:.1f} GiB free on {where}", free=free / GIB, size=size / GIB, where=where)
+    message = Message("{free:.1f} of {size:.1f} GiB free on {where}", free=free / GIB, size=size / GIB, where=where)
     impact = "Logs and metrics of runs are written there; image and compiled code need 5 GiB once."
     if free < DISK_LEAST:
-        return failed(found, impact, "free some space: delete old runs, or use `docker image prune`")
+        return failed(message, impact, "free some space: delete old runs, or use `docker image prune`")
     if free < DISK_ENOUGH:
-        return warning(found, impact, "free some space before a long run")
-    return ok(found)
+        return warning(message, impact, "free some space before a long run")
+    return ok(message)
 
 
 def space(machine: Machine, path: str) -> tuple[int, int, str]:
@@ -62,7 +64,7 @@ def space(machine: Machine, path: str) -> tuple[int, int, str]:
     return 0, 0, path
 
 
-def check_clock(machine: Machine) -> Finding:
+def check_clock(machine: Machine) -> CheckResult:
     """The clock's distance from the controller's: a warning above SKEW_NOTICED_S, failed above SKEW_MOST_S seconds.
 
     This machine's is only asked whether a time server synchronizes it.
@@ -76,16 +78,16 @@ def check_clock(machine: Machine) -> Finding:
             "Times in the report may be off.",
             "timedatectl set-ntp true",
         )
-    offset, accuracy = min((_offset(machine) for _ in range(3)), key=lambda found: found[1])
-    found = Message(
+    offset, accuracy = min((_offset(machine) for _ in range(3)), key=lambda pair: pair[1])
+    message = Message(
         "{offset:+.3f} s from the controller, uncertainty {accuracy:.3f} s", offset=offset, accuracy=accuracy
     )
     distance = max(0.0, abs(offset) - accuracy)
     impact = "Logs of several nodes cannot be ordered, and file times mislead."
     fix = "sudo chronyc makestep (FIX=1); `make provision` sets up chrony"
     if distance > SKEW_MOST_S:
-        return failed(found, impact, fix)
-    return warning(found, impact, fix) if distance > SKEW_NOTICED_S else ok(found)
+        return failed(message, impact, fix)
+    return warning(message, impact, fix) if distance > SKEW_NOTICED_S else ok(message)
 
 
 def _offset(machine: Machine) -> tuple[float, float]:
@@ -101,7 +103,7 @@ def step_clock(machine: Machine) -> None:
     machine.text(["chronyc", "makestep"], sudo=True)
 
 
-def check_port(machine: Machine) -> Finding:
+def check_port(machine: Machine) -> CheckResult:
     """Failed where a process listens on the rendezvous port that was set."""
     port = machine.expected.port
     if not port:
@@ -120,9 +122,9 @@ def check_port(machine: Machine) -> Finding:
 
 
 CHECKS = (
-    Check("memlock", "limit of locked memory", check_memlock),
-    Check("shared-memory", "size of /dev/shm", check_shared_memory),
-    Check("disk", "disk space for results", check_disk),
-    Check("clock", "the clock is right", check_clock, step_clock),
-    Check("port", "the rendezvous port is free", check_port),
+    PreflightCheck("memlock", "limit of locked memory", check_memlock),
+    PreflightCheck("shared-memory", "size of /dev/shm", check_shared_memory),
+    PreflightCheck("disk", "disk space for results", check_disk),
+    PreflightCheck("clock", "the clock is right", check_clock, step_clock),
+    PreflightCheck("port", "the rendezvous port is free", check_port),
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from repro.models import extensions, registry
-from repro.published.figures import Figure, Published
+from repro.published.figures import PrintedNumber, Published
 from repro.published.ports import has_port
 from repro.published.rules import Rule, rule_of
 from repro.published.schema import ENTRIES, check_file, merged, taken_twice, unknown, unknown_cases
@@ -209,10 +209,10 @@ class Catalogue:
             return cases
         patterns, names = re.split(r"[\s,]+", pattern.strip(" ,")), [case.name for case in cases]
         what = f"{model} case" if model else "case"
-        problems = [unknown(each, names, what) for each in patterns if not any(_is_of(case, each) for case in cases)]
+        problems = [unknown(glob, names, what) for glob in patterns if not any(_is_of(case, glob) for case in cases)]
         if problems:
             raise CaseError(*problems)
-        return tuple(case for case in cases if any(_is_of(case, each) for each in patterns))
+        return tuple(case for case in cases if any(_is_of(case, glob) for glob in patterns))
 
 
 @cache
@@ -233,12 +233,12 @@ def load_catalogue(folder: Path = CASES) -> Catalogue:
     parsed, problems = {}, []
     for file in files:
         try:
-            parsed[file.name] = tomllib.loads(file.read_text(encoding="utf-8"), parse_float=Figure)
+            parsed[file.name] = tomllib.loads(file.read_text(encoding="utf-8"), parse_float=PrintedNumber)
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             problems.append(f"{file.name}: not TOML: {error}")
     faults = {name: check_file(name, data) for name, data in parsed.items()}
     sound = {name: data for name, data in parsed.items() if not faults[name]}
-    problems += [fault for each in faults.values() for fault in each] + list(taken_twice(sound))
+    problems += [fault for file_faults in faults.values() for fault in file_faults] + list(taken_twice(sound))
     if not problems:
         problems = list(unknown_cases(parsed))
     if problems:
@@ -321,15 +321,17 @@ def _cases(data: dict) -> Iterator[Case]:
 
 
 def _published(figures: dict, printed: dict) -> Published:
-    single: dict[str, Any] = {key: Figure(str(value)) for key, value in figures.items() if key != "repeats"}
-    return Published(**single, repeats=tuple(Figure(str(run)) for run in figures.get("repeats", ())), printed=printed)
+    single: dict[str, Any] = {key: PrintedNumber(str(value)) for key, value in figures.items() if key != "repeats"}
+    return Published(
+        **single, repeats=tuple(PrintedNumber(str(run)) for run in figures.get("repeats", ())), printed=printed
+    )
 
 
 def _plain(value: object) -> object:
     if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     return float(value) if isinstance(value, float) else value
 
 
@@ -337,7 +339,7 @@ def _is_of(case: Case, pattern: str) -> bool:
     return case.report == pattern or fnmatchcase(case.name, pattern)
 
 
-def _find(name: str, known: Mapping[str, T], what: str) -> T:
-    if name not in known:
-        raise CaseError(unknown(name, known, what))
-    return known[name]
+def _find(name: str, entries: Mapping[str, T], what: str) -> T:
+    if name not in entries:
+        raise CaseError(unknown(name, entries, what))
+    return entries[name]

@@ -48,8 +48,8 @@ def source_operators(report: str, config: Mapping) -> Parts:
 def transfers(report: str, config: Mapping, *without: str) -> dict[str, int]:
     """How many values the ranks exchange because they are taken by another signature than they are made with."""
     counts, layers, tensors = _summed(report, config, without), *_sizes(report, config)
-    each, layer = times(counts["each_transfers"], tensors), times(counts["layer_transfers"], layers)
-    return _sorted(_added(each, layer, counts["transfers"]))
+    per_tensor, layer = times(counts["each_transfers"], tensors), times(counts["layer_transfers"], layers)
+    return _sorted(_added(per_tensor, layer, counts["transfers"]))
 
 
 def gradients_taken(report: str, config: Mapping, *without: str) -> dict[str, int]:
@@ -83,8 +83,8 @@ def _parts(report: str, config: Mapping, counts: Mapping[str, Counter]) -> Parts
         ),
         "update": _added(times(counts["each"], tensors), counts["once"]),
     }
-    sorted_parts = {part: _sorted(each) for part, each in sorted(parts.items())}
-    return {part: each for part, each in sorted_parts.items() if each}
+    sorted_parts = {part: _sorted(part_counts) for part, part_counts in sorted(parts.items())}
+    return {part: part_counts for part, part_counts in sorted_parts.items() if part_counts}
 
 
 def _gradient(counts: Mapping[str, int]) -> Counter:
@@ -128,8 +128,8 @@ def _sizes(report: str, config: Mapping) -> tuple[int, int]:
 
 def _added(*counts: Mapping[str, int]) -> Counter:
     total: Counter = Counter()
-    for each in counts:
-        total.update(each)
+    for counter in counts:
+        total.update(counter)
     return total
 
 

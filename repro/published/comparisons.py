@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from repro.published.cases import Case, Catalogue
 from repro.published.claim_ids import claim_id
-from repro.published.figures import Figure, Peer
+from repro.published.figures import Peer, PrintedNumber
 
 ONEFLOW = "OneFlow"
 
@@ -23,7 +23,7 @@ class Comparison:
     `case` is the published case that OneFlow's figure belongs to; None for releases that no case is of.
     """
 
-    oneflow: Figure
+    oneflow: PrintedNumber
     version: str
     peer: Peer
     case: Case | None

@@ -74,9 +74,9 @@ def deviations() -> tuple[Deviation, ...]:
 def deviations_of(report: str, config: Mapping, *matters: str) -> tuple[Deviation, ...]:
     """Deviations of the port of a report's program, configured so; with `matters`, only those that may affect it."""
     return tuple(
-        each
-        for each in deviations()
-        if each.applies(report, config) and (not matters or set(matters) & set(each.matters))
+        deviation
+        for deviation in deviations()
+        if deviation.applies(report, config) and (not matters or set(matters) & set(deviation.matters))
     )
 
 

@@ -16,12 +16,12 @@ PEERS = DATA / "peers.toml"
 CLUSTERS = DATA / "clusters"
 
 
-class Figure(float):
+class PrintedNumber(float):
     """A published number: a float that remembers its digits ("383.760")."""
 
     text: str
 
-    def __new__(cls, text: str | float) -> Figure:
+    def __new__(cls, text: str | float) -> PrintedNumber:
         figure = super().__new__(cls, text)
         figure.text = str(text)
         return figure
@@ -52,12 +52,12 @@ class Published:
     printed with them, by name.
     """
 
-    throughput: Figure
-    latency_ms: Figure | None = None
-    memory_mib: Figure | None = None
-    speedup: Figure | None = None
-    gpu_utilisation: Figure | None = None
-    repeats: tuple[Figure, ...] = ()
+    throughput: PrintedNumber
+    latency_ms: PrintedNumber | None = None
+    memory_mib: PrintedNumber | None = None
+    speedup: PrintedNumber | None = None
+    gpu_utilisation: PrintedNumber | None = None
+    repeats: tuple[PrintedNumber, ...] = ()
     printed: dict = field(default_factory=dict, hash=False)
 
 
@@ -75,15 +75,15 @@ class Peer:
     precision: str
     gpus: int
     micro_batch: int
-    throughput: Figure
+    throughput: PrintedNumber
     unit: str
     source: str
     url: str
     reports: tuple[str, ...]
     variant: str = ""
-    latency_ms: Figure | None = None
-    memory_mib: Figure | None = None
-    gpu_utilisation: Figure | None = None
+    latency_ms: PrintedNumber | None = None
+    memory_mib: PrintedNumber | None = None
+    gpu_utilisation: PrintedNumber | None = None
     optimizer_sharding: int | None = None
     case: str | None = None
 
@@ -99,7 +99,7 @@ class Peer:
 def load_peers(file: Path = PEERS) -> tuple[Peer, ...]:
     """All peers' figures, in the order of the file."""
     with open(file, "rb") as stream:
-        content = tomllib.load(stream, parse_float=Figure)
+        content = tomllib.load(stream, parse_float=PrintedNumber)
     tables, commit = content["table"], content["commit"]
     return tuple(peer for table in tables for column in table["columns"] for peer in _column(table, column, commit))
 
@@ -110,7 +110,7 @@ def _column(table: dict, column: dict, commit: str) -> Iterable[Peer]:
     for row, gpus in enumerate(table["gpus"]):
         values = {key: value[row] if isinstance(value, list) else value for key, value in column.items()}
         values |= {
-            key: Figure(values[key])
+            key: PrintedNumber(values[key])
             for key in ("throughput", "latency_ms", "memory_mib", "gpu_utilisation")
             if key in values
         }

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.published.cases import CaseError, Catalogue
-from repro.published.validators import Findings, listed, one_of, table, text
+from repro.published.validators import Faults, listed, one_of, table, text
 from repro.utils.paths import DATA
 
 FILE = DATA / "history.toml"
@@ -44,7 +44,7 @@ OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mu
 
 
 @dataclass(frozen=True)
-class Source:
+class HistorySource:
     """A place in a repository at a commit, a quote from it, and the date of the commit if it matters."""
 
     at: str
@@ -70,7 +70,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Entry:
+class HistoryEntry:
     """One point that sources settle ("settled") or leave "open", with texts by language and the consequence for
     comparisons.
 
@@ -83,13 +83,13 @@ class Entry:
     title: dict[str, str]
     text: dict[str, str]
     meaning: dict[str, str]
-    sources: tuple[Source, ...]
+    sources: tuple[HistorySource, ...]
     cases: tuple[str, ...] = ()
     derived: tuple[tuple[str, str], ...] = ()
     finding: bool = False
 
 
-def load_history(catalogue: Catalogue, file: Path = FILE) -> tuple[Entry, ...]:
+def load_history(catalogue: Catalogue, file: Path = FILE) -> tuple[HistoryEntry, ...]:
     """All entries, in the order of the file; CaseError with one line per fault if the file is invalid."""
     try:
         data = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -98,7 +98,7 @@ def load_history(catalogue: Catalogue, file: Path = FILE) -> tuple[Entry, ...]:
     faults = _faults(file.name, data, catalogue)
     if faults:
         raise CaseError(*faults)
-    entries = tuple(_entry(each) for each in data["entry"])
+    entries = tuple(_entry(entry) for entry in data["entry"])
     faults = [f"{file.name}: {entry.slug}: {fault}" for entry in entries for fault in unfounded(entry)]
     if faults:
         raise CaseError(*faults)
@@ -106,42 +106,45 @@ def load_history(catalogue: Catalogue, file: Path = FILE) -> tuple[Entry, ...]:
 
 
 def _faults(name: str, data: dict, catalogue: Catalogue) -> list[str]:
-    found = Findings(name)
-    found.keys("file", data, {"entry": listed(table)})
-    if found.lines:
-        return list(found.lines)
-    known = {"reports": {each.id for each in catalogue.reports}, "cases": {each.name for each in catalogue.cases}}
+    findings = Faults(name)
+    findings.keys("file", data, {"entry": listed(table)})
+    if findings.lines:
+        return list(findings.lines)
+    known_names = {
+        "reports": {report.id for report in catalogue.reports},
+        "cases": {case.name for case in catalogue.cases},
+    }
     seen: set[str] = set()
     for number, entry in enumerate(data["entry"], 1):
         place = f"entry {entry.get('slug', number)}"
-        if not found.keys(place, entry, KEYS, OPTIONAL):
+        if not findings.keys(place, entry, KEYS, OPTIONAL):
             continue
         for part in ("title", "text", "meaning"):
-            found.keys(place, entry[part], TEXTS, prefix=f"{part}.")
+            findings.keys(place, entry[part], TEXTS, prefix=f"{part}.")
         for source in entry["source"]:
-            found.keys(place, source, SOURCE, SOURCE_OPTIONAL, prefix="source.")
-        for each in entry.get("derived", ()):
-            found.keys(place, each, DERIVED, prefix="derived.")
-        for key, names in known.items():
+            findings.keys(place, source, SOURCE, SOURCE_OPTIONAL, prefix="source.")
+        for derived in entry.get("derived", ()):
+            findings.keys(place, derived, DERIVED, prefix="derived.")
+        for key, names in known_names.items():
             for missing in sorted(set(entry.get(key, ())) - names):
-                found.say(place, key, f"{missing!r} is unknown")
+                findings.say(place, key, f"{missing!r} is unknown")
         if entry["slug"] in seen:
-            found.say(place, "slug", "is that of another entry too")
+            findings.say(place, "slug", "is that of another entry too")
         seen.add(entry["slug"])
-    return list(found.lines)
+    return list(findings.lines)
 
 
-def _entry(data: dict) -> Entry:
-    return Entry(
+def _entry(data: dict) -> HistoryEntry:
+    return HistoryEntry(
         slug=data["slug"],
         state=data["state"],
         reports=tuple(data["reports"]),
         title=data["title"],
         text=data["text"],
         meaning=data["meaning"],
-        sources=tuple(Source(**each) for each in data["source"]),
+        sources=tuple(HistorySource(**source) for source in data["source"]),
         cases=tuple(data.get("cases", ())),
-        derived=tuple((each["value"], each["by"]) for each in data.get("derived", ())),
+        derived=tuple((derived["value"], derived["by"]) for derived in data.get("derived", ())),
         finding=data.get("finding", False),
     )
 
@@ -153,7 +156,7 @@ def numbers(text: str) -> set[float]:
     return {float(number) for number in NUMBER.findall(text)}
 
 
-def unfounded(entry: Entry) -> Iterator[str]:
+def unfounded(entry: HistoryEntry) -> Iterator[str]:
     """Faults in an entry's numbers, one line each.
 
     A number is wrong if no source has it, if its calculation yields another value, or if only one language has it.

@@ -39,7 +39,7 @@ class LogError(ReproError):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LogRow:
     """One printed row of training progress.
 
     ``step`` counts the iterations done since training began, from 1, whatever the generation prints; it is None
@@ -68,7 +68,7 @@ class Log:
 
     path: str | None
     generation: str
-    rows: tuple[Row, ...]
+    rows: tuple[LogRow, ...]
     row_count: int
     samples_per_s_sum: float
     configuration: Mapping[str, object]
@@ -251,9 +251,9 @@ class _Reader:
         (self.head if self.row_count <= ROWS_KEPT else self.tail).append(values)
 
     def _mixed(self, number: int, form: Format, before: Format, values: tuple) -> LogError:
-        found, known = generation_of(form, values[-1] is not None), generation_of(before, self.stamped)
+        generation, previous = generation_of(form, values[-1] is not None), generation_of(before, self.stamped)
         return LogError(
-            f"found a row of generation {found} after rows of generation {known} (from line "
+            f"found a row of generation {generation} after rows of generation {previous} (from line "
             f"{self.first_line}); expected rows of one generation: split the file",
             self.path,
             number,
@@ -298,12 +298,12 @@ class _Reader:
             tuple(self._notes(stated, per_epoch)),
         )
 
-    def _row(self, form: Format, values: tuple, per_epoch: int | None) -> Row:
+    def _row(self, form: Format, values: tuple, per_epoch: int | None) -> LogRow:
         printed = dict(zip(form.names, values, strict=True))
         step, epoch = int(printed.pop("step")), int(printed.get("epoch", 0))
         numbers = {name: float(value) for name, value in printed.items() if value is not None}
         before = 0 if epoch == 0 else epoch * per_epoch if per_epoch else None
-        return Row(
+        return LogRow(
             step=None if before is None else before + step + form.steps_before,
             printed_step=step,
             samples_per_s=numbers.pop("samples_per_s"),

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from repro.models.extensions import folders_of
-from repro.published.logs import Log, LogError, Row
+from repro.published.logs import Log, LogError, LogRow
 from repro.published.validators import Check, whole
 from repro.utils.i18n import N_
 
@@ -216,7 +216,7 @@ class LastRows(Rule):
     def averaged(self, rows: Sequence[T]) -> Sequence[T]:
         return rows[-self.rows :]
 
-    def _last(self, log: Log) -> tuple[Row, ...]:
+    def _last(self, log: Log) -> tuple[LogRow, ...]:
         require_rows(log, self, self.rows)
         return log.rows[-self.rows :]
 
@@ -227,7 +227,7 @@ def kinds() -> Mapping[str, type[Rule]]:
     for number, folder in enumerate(folders_of("published")):
         if (file := Path(folder) / "rules.py").is_file():
             _load(f"{__name__}_{number}", file)
-    return {each.kind: each for each in Rule.__subclasses__()}
+    return {rule.kind: rule for rule in Rule.__subclasses__()}
 
 
 def rule_of(values: Mapping[str, Any]) -> Rule:
@@ -245,7 +245,7 @@ def _load(name: str, file: Path) -> None:
     spec.loader.exec_module(module)
 
 
-def first_epoch(log: Log) -> list[Row]:
+def first_epoch(log: Log) -> list[LogRow]:
     """Rows before the iteration count restarts: between epochs lie validation and saving."""
     return [row for row in log.rows if row.other.get("epoch", 0) == 0]
 

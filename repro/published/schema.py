@@ -9,7 +9,7 @@ from repro.models import registry
 from repro.models.spec import ModelSpec
 from repro.published.log_formats import LETTERS
 from repro.published.rules import Rule, kinds, rule_of
-from repro.published.validators import Check, Findings, cell, listed, number, one_of, table, text, whole
+from repro.published.validators import Check, Faults, cell, listed, number, one_of, table, text, whole
 
 LISTED = 20  # names a message lists at most
 OPTIMIZERS = {"adamw": ("betas", "eps"), "sgd": ("momentum",)}
@@ -94,19 +94,19 @@ SCHEDULE_KEYS = {"decay_iterations": whole(1), "min_lr": LEAST_0, "power": ABOVE
 
 def check_file(file: str, data: dict) -> list[str]:
     """Every fault of one parsed case file; none if it may be used."""
-    found = Findings(file)
-    found.keys("file", data, FILE, FILE_OPTIONAL)
-    if found.lines:
-        return list(found.lines)
-    rule_holds = _check_rule(found, data["rule"])
-    _check_report(found, data)
+    findings = Faults(file)
+    findings.keys("file", data, FILE, FILE_OPTIONAL)
+    if findings.lines:
+        return list(findings.lines)
+    rule_holds = _check_rule(findings, data["rule"])
+    _check_report(findings, data)
     model, rule = data["report"].get("model"), rule_of(data["rule"]) if rule_holds else None
     for position, case in enumerate(data["case"], 1):
         place = f"case {case.get('name', f'number {position}')}"
-        _check_case(found, place, case, data["defaults"], model)
+        _check_case(findings, place, case, data["defaults"], model)
         for key, reason in _contradictions(merged(case, data["defaults"]), model, rule):
-            found.say(place, key, reason)
-    return list(found.lines)
+            findings.say(place, key, reason)
+    return list(findings.lines)
 
 
 def merged(case: dict, defaults: dict) -> dict:
@@ -118,47 +118,47 @@ def merged(case: dict, defaults: dict) -> dict:
     return full
 
 
-def _check_report(found: Findings, data: dict) -> None:
+def _check_report(findings: Faults, data: dict) -> None:
     report = data["report"]
-    found.keys("report", report, REPORT, REPORT_OPTIONAL)
-    found.keys("report", report.get("title"), TITLE, prefix="title.")
-    found.keys("report", report.get("trainer"), TRAINER, prefix="trainer.")
-    found.keys("table", data.get("table"), RESULTS, RESULTS_OPTIONAL)
+    findings.keys("report", report, REPORT, REPORT_OPTIONAL)
+    findings.keys("report", report.get("title"), TITLE, prefix="title.")
+    findings.keys("report", report.get("trainer"), TRAINER, prefix="trainer.")
+    findings.keys("table", data.get("table"), RESULTS, RESULTS_OPTIONAL)
     for column, titles in _below(_below(data, "table"), "titles").items():
-        found.keys("table", titles, TITLE, prefix=f"titles.{column}.")
+        findings.keys("table", titles, TITLE, prefix=f"titles.{column}.")
     for name, (keys, optional) in ENTRIES.items():
         for position, entry in enumerate(data.get(name, []), 1):
-            holds = found.keys(f"{name} number {position}", entry, keys, optional)
+            holds = findings.keys(f"{name} number {position}", entry, keys, optional)
             if holds and name == "also_printed" and {len(entry["columns"])} != set(map(len, entry["rows"])):
-                found.say(f"{name} number {position}", "rows", f"each must have {len(entry['columns'])} values")
+                findings.say(f"{name} number {position}", "rows", f"each must have {len(entry['columns'])} values")
 
 
-def _check_rule(found: Findings, rule: dict) -> bool:
+def _check_rule(findings: Faults, rule: dict) -> bool:
     kind = kinds().get(str(rule.get("kind")))
-    holds = found.keys("rule", rule, {**RULE, **(kind.keys if kind else {})})
+    holds = findings.keys("rule", rule, {**RULE, **(kind.keys if kind else {})})
     if holds and kind and (fault := kind.fault(rule)):
-        found.say("rule", *fault)
+        findings.say("rule", *fault)
     return holds
 
 
-def _check_case(found: Findings, place: str, case: dict, defaults: dict, model: object) -> None:
+def _check_case(findings: Faults, place: str, case: dict, defaults: dict, model: object) -> None:
     def origin(name: str = "") -> Callable[[str], str]:
         own, common = (_below(case, name), _below(defaults, name)) if name else (case, defaults)
         return lambda key: "defaults" if key in common and key not in own else place
 
     full = merged(case, defaults)
-    found.keys(origin(), full, CASE, CASE_OPTIONAL)
-    found.keys(place, full.get("published"), PUBLISHED, PUBLISHED_OPTIONAL, prefix="published.")
+    findings.keys(origin(), full, CASE, CASE_OPTIONAL)
+    findings.keys(place, full.get("published"), PUBLISHED, PUBLISHED_OPTIONAL, prefix="published.")
     if spec := _spec(model):
-        found.keys(origin("shape"), full.get("shape"), dict.fromkeys(spec.shape_keys, whole(1)), prefix="shape.")
+        findings.keys(origin("shape"), full.get("shape"), dict.fromkeys(spec.shape_keys, whole(1)), prefix="shape.")
         parts = {spec.regularisation: SHARE, "optimizer": table, "schedule": table}
-        found.keys(origin("training"), full.get("training"), parts, prefix="training.")
+        findings.keys(origin("training"), full.get("training"), parts, prefix="training.")
     part_origin, training = origin("training"), _below(full, "training")
     optimizer, schedule = _below(training, "optimizer"), _below(training, "schedule")
     keys = {**OPTIMIZER, **_keys_of(OPTIMIZERS, optimizer.get("name"), OPTIMIZER_KEYS)}
-    found.keys(part_origin("optimizer"), optimizer, keys, {"clip_norm": ABOVE_0}, prefix="training.optimizer.")
+    findings.keys(part_origin("optimizer"), optimizer, keys, {"clip_norm": ABOVE_0}, prefix="training.optimizer.")
     keys = {**SCHEDULE, **_keys_of(SCHEDULES, schedule.get("kind"), SCHEDULE_KEYS)}
-    found.keys(part_origin("schedule"), schedule, keys, prefix="training.schedule.")
+    findings.keys(part_origin("schedule"), schedule, keys, prefix="training.schedule.")
 
 
 def _spec(model: object) -> ModelSpec | None:
@@ -253,13 +253,17 @@ def unknown_cases(files: dict[str, dict]) -> Iterator[str]:
                     yield f"{file}: also_printed {entry['what']}: case: {unknown(row[column], names, 'case')}"
 
 
-def unknown(name: object, known: Iterable[str], what: str) -> str:
+def unknown(name: object, known_names: Iterable[str], what: str) -> str:
     """Say that a name is unknown, what may have been meant, and which names exist."""
     import difflib
 
-    known = list(known)
+    known_names = list(known_names)
     core = max(re.split(r"[*?\[\]]", str(name).lower()), key=len)
-    close = [each for each in known if core and core in each.lower()] or difflib.get_close_matches(core, known)
+    close = [candidate for candidate in known_names if core and core in candidate.lower()] or difflib.get_close_matches(
+        core, known_names
+    )
     hint = f"; did you mean {' or '.join(close[:4])}?" if close else "."
-    there_are = ", ".join(known) if len(known) <= LISTED else f"{len(known)}, and `make cases` prints them"
+    there_are = (
+        ", ".join(known_names) if len(known_names) <= LISTED else f"{len(known_names)}, and `make cases` prints them"
+    )
     return f"no {what} {name!r}{hint} There are: {there_are}"

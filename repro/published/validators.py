@@ -61,7 +61,9 @@ def listed(item: Check, length: int | None = None) -> Check:
     def check(value: object) -> str | None:
         if not isinstance(value, list) or not value or (length and len(value) != length):
             return f"is {value!r}; must be a list of {length or 'one or more'} values"
-        return next((f"value {place} {reason}" for place, each in enumerate(value, 1) if (reason := item(each))), None)
+        return next(
+            (f"value {place} {reason}" for place, element in enumerate(value, 1) if (reason := item(element))), None
+        )
 
     return check
 
@@ -76,7 +78,7 @@ def cell(value: object) -> str | None:
     return f"is {value!r}; must be a single value" if isinstance(value, list | dict) else None
 
 
-class Findings:
+class Faults:
     """The faults found in one file, each once, a line each: file, place, key, reason."""
 
     def __init__(self, file: str) -> None:
@@ -100,10 +102,10 @@ class Findings:
         """
         if not isinstance(values, dict):
             return False
-        place, known = where if callable(where) else lambda _: where, {**required, **(optional or {})}
+        place, checks = where if callable(where) else lambda _: where, {**required, **(optional or {})}
         faults = {key: "missing" for key in required if key not in values}
         for key, value in values.items():
-            reason = known[key](value) if key in known else f"unknown key; allowed: {', '.join(known)}"
+            reason = checks[key](value) if key in checks else f"unknown key; allowed: {', '.join(checks)}"
             if reason:
                 faults[key] = reason
         for key, reason in faults.items():

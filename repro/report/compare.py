@@ -135,11 +135,11 @@ def print_table(comparison: RunComparison) -> None:
     from rich.console import Console
     from rich.table import Table as Terminal
 
-    found = units_table(lambda message: message, comparison)
+    table = units_table(lambda message: message, comparison)
     terminal = Terminal(box=box.SIMPLE, header_style="bold")
-    for column in found.columns:
+    for column in table.columns:
         terminal.add_column(column.title, justify="right" if column.numeric else "left")
-    for row in found.rows:
+    for row in table.rows:
         terminal.add_row(*(cell.text for cell in row))
     console = Console(width=None if Console().is_terminal else 200)
     console.print(terminal)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from repro.models.past import BACKWARD, DIRECTIONS, DROPOUT, FORWARD, LAYER_NORM, SOFTMAX
 from repro.perfmodel.hardware import from_devices
-from repro.perfmodel.past_kernels import Gain, Measured, Span, gain, measurements
+from repro.perfmodel.past_kernels import Gain, Span, TimedOperators, gain, measurements
 from repro.planning.past import uses_of
 from repro.published.cases import Case, load_catalogue
 from repro.report.document import Block, Cell, Column, Section, Table, Text
@@ -25,38 +25,42 @@ CALLED = {FORWARD: N_("forward"), BACKWARD: N_("backward")}
 
 def percent_span(span: Span) -> str:
     """From the least to the most, in per cent with one decimal."""
-    low, high = (f"{100 * each:.1f}".replace("-", "−") for each in (span.low, span.high))
+    low, high = (f"{100 * end:.1f}".replace("-", "−") for end in (span.low, span.high))
     return f"{low}%" if low == high else f"{low}{RANGE}{high}%"
 
 
 def hull(spans: Iterable[Span]) -> Span:
     """From the least of all to the most of all."""
-    found = list(spans)
-    return Span(min(each.low for each in found), max(each.high for each in found))
+    all_spans = list(spans)
+    return Span(min(span.low for span in all_spans), max(span.high for span in all_spans))
 
 
 def gains(reports: Iterable[str]) -> dict[str, Gain]:
     """The gain of each case of these reports for which something was measured, by the case's name."""
     named = set(reports)
-    found = {case.name: gain(case) for case in load_catalogue().cases if case.report in named}
-    return {name: each for name, each in found.items() if each}
+    by_case = {case.name: gain(case) for case in load_catalogue().cases if case.report in named}
+    return {name: case_gain for name, case_gain in by_case.items() if case_gain}
 
 
 def effects(_: Translate, reports: Iterable[str]) -> dict[str, str]:
     """The measured effect of each deviation on these reports' cases; nothing for those that were not measured."""
-    found = gains(reports).values()
-    ids = dict.fromkeys(deviation for each in found for deviation in each.by_deviation)
+    case_gains = gains(reports).values()
+    ids = dict.fromkeys(deviation for case_gain in case_gains for deviation in case_gain.by_deviation)
     text = _("Measured: {span} faster in the published cases.")
     return {
-        each: text.format(span=percent_span(hull(one.of(each) for one in found if each in one.by_deviation)))
-        for each in ids
+        deviation: text.format(
+            span=percent_span(
+                hull(case_gain.of(deviation) for case_gain in case_gains if deviation in case_gain.by_deviation)
+            )
+        )
+        for deviation in ids
     }
 
 
-def gain_text(_: Translate, found: Mapping[str, Gain]) -> Text:
+def gain_text(_: Translate, case_gains: Mapping[str, Gain]) -> Text:
     """The gains of all measured deviations together, over these configurations."""
-    ids = dict.fromkeys(deviation for each in found.values() for deviation in each.by_deviation)
-    gpus = dict.fromkeys(gpu for each in found.values() for gpu in each.gpus)
+    ids = dict.fromkeys(deviation for case_gain in case_gains.values() for deviation in case_gain.by_deviation)
+    gpus = dict.fromkeys(gpu for case_gain in case_gains.values() for gpu in case_gain.gpus)
     text = _(
         "For reasons that are not the reader's, the port is expected to be {span} faster than the program of that time: "
         "its kernels for {operators} are newer. Kernels with the passes of the old ones were timed against those of "
@@ -66,29 +70,32 @@ def gain_text(_: Translate, found: Mapping[str, Gain]) -> Text:
     )
     return Text(
         text.format(
-            span=percent_span(hull(each.faster for each in found.values())),
-            operators=_(", ").join(_(TITLES[each]) for each in ids),
+            span=percent_span(hull(case_gain.faster for case_gain in case_gains.values())),
+            operators=_(", ").join(_(TITLES[deviation]) for deviation in ids),
             gpus=_(", ").join(gpus),
-            target=_(", ").join(dict.fromkeys(each.target for each in found.values())),
+            target=_(", ").join(dict.fromkeys(case_gain.target for case_gain in case_gains.values())),
         )
     )
 
 
-def gain_table(_: Translate, id: str, found: Mapping[str, Gain]) -> Table:
+def gain_table(_: Translate, id: str, case_gains: Mapping[str, Gain]) -> Table:
     """How much faster each configuration is expected to be, in all and by operator."""
-    ids = list(dict.fromkeys(deviation for each in found.values() for deviation in each.by_deviation))
+    ids = list(dict.fromkeys(deviation for case_gain in case_gains.values() for deviation in case_gain.by_deviation))
     columns = (
         Column(_("Configuration")),
         Column(_("Expected to be faster by"), numeric=True),
-        *(Column(_("Share of {operators}").format(operators=_(TITLES[each])), numeric=True) for each in ids),
+        *(Column(_("Share of {operators}").format(operators=_(TITLES[deviation])), numeric=True) for deviation in ids),
     )
     rows = tuple(
         (
             Cell(name),
-            _span(each.faster),
-            *(_span(each.of(one)) if one in each.by_deviation else Cell("–") for one in ids),
+            _span(case_gain.faster),
+            *(
+                _span(case_gain.of(deviation)) if deviation in case_gain.by_deviation else Cell("–")
+                for deviation in ids
+            ),
         )
-        for name, each in found.items()
+        for name, case_gain in case_gains.items()
     )
     return Table(id, columns, rows)
 
@@ -100,7 +107,7 @@ def _span(span: Span) -> Cell:
 def measurement_section(_: Translate, cases: Iterable[Case]) -> Section | None:
     """What was timed for these cases: the operators with their shapes, passes and milliseconds, by GPU."""
     of_cases = list(cases)
-    tables = [_table(_, each, of_cases) for each in measurements()]
+    tables = [_table(_, measured, of_cases) for measured in measurements()]
     shown: list[Block] = [table for table in tables if table.rows]
     if not shown:
         return None
@@ -111,7 +118,7 @@ def measurement_section(_: Translate, cases: Iterable[Case]) -> Section | None:
     return Section("past-kernels", _("Kernels of 2020, timed"), (Text(text), *shown), folded=True)
 
 
-def _table(_: Translate, measured: Measured, cases: list[Case]) -> Table:
+def _table(_: Translate, measured: TimedOperators, cases: list[Case]) -> Table:
     used = {use.subject for case in cases for use in uses_of(case)}
     keys = {(each.form, each.rows, each.columns, direction) for each in used for direction in DIRECTIONS}
     fields = (

@@ -117,10 +117,10 @@ def _edition(document: Document) -> dict:
 
 def _shortcuts(_: Translate, document: Document) -> list[tuple[str, str]]:
     """Links at the top: the environment and the attached files, if the report has them."""
-    has_files = [each.id for each in document.sections if any(isinstance(b, Attachment) for b in each.blocks)]
-    environment = [each.id for each in document.sections if each.id == "environment"]
-    found = [(_("Environment"), environment), (_("Raw data"), has_files)]
-    return [(title, sections[0]) for title, sections in found if sections]
+    has_files = [section.id for section in document.sections if any(isinstance(b, Attachment) for b in section.blocks)]
+    environment = [section.id for section in document.sections if section.id == "environment"]
+    shortcuts = [(_("Environment"), environment), (_("Raw data"), has_files)]
+    return [(title, sections[0]) for title, sections in shortcuts if sections]
 
 
 def policy(style: str, script: str) -> str:
@@ -197,16 +197,16 @@ def _rich(text: str, resolve: Resolve) -> Markup:
     """Links and stress of a text without code."""
     from markupsafe import Markup, escape
 
-    found, at = Markup(), 0
+    markup, at = Markup(), 0
     for match in MARKS.finditer(text):
-        found += _breakable(escape(text[at : match.start()]))
+        markup += _breakable(escape(text[at : match.start()]))
         if match["stress"]:
-            found += Markup("<strong>{}</strong>").format(_rich(match["stress"], resolve))
+            markup += Markup("<strong>{}</strong>").format(_rich(match["stress"], resolve))
         else:
             target, label = resolve(match["target"]), _breakable(escape(match["label"]))
-            found += Markup('<a href="{}">{}</a>').format(target, label) if target else label
+            markup += Markup('<a href="{}">{}</a>').format(target, label) if target else label
         at = match.end()
-    return found + _breakable(escape(text[at:]))
+    return markup + _breakable(escape(text[at:]))
 
 
 def _breakable(escaped: str) -> Markup:

@@ -74,7 +74,7 @@ def whole(value: float | None) -> str:
 
 def span(texts: Iterable[str]) -> str:
     """The first and the last of numbers already written, in ascending order; one if they read the same."""
-    found = list(texts)
-    if not found:
+    all_texts = list(texts)
+    if not all_texts:
         return NOTHING
-    return found[0] if found[0] == found[-1] else f"{found[0]}{RANGE}{found[-1]}"
+    return all_texts[0] if all_texts[0] == all_texts[-1] else f"{all_texts[0]}{RANGE}{all_texts[-1]}"

@@ -67,9 +67,9 @@ def choice_table(_: Translate, id: str, published: Program, only_tuned: bool = F
     """The options of a published program and its tuned one; `only_tuned` omits those that are equal."""
     tuned = published.tuned()
     pairs = [
-        (each.name, getattr(published, each.name), getattr(tuned, each.name))
-        for each in fields(Program)
-        if each.name not in NAMES
+        (field.name, getattr(published, field.name), getattr(tuned, field.name))
+        for field in fields(Program)
+        if field.name not in NAMES
     ]
     rows = tuple(
         (Cell(_(CHOICES[name])), Cell(_value(_, ours)), Cell(_value(_, other), tone="muted" if ours == other else ""))
@@ -84,7 +84,7 @@ def _value(_: Translate, value: object) -> str:
     if isinstance(value, bool):
         return _("yes") if value else _("no")
     if isinstance(value, tuple):
-        return ", ".join(f"`{each}`" for each in value) or "–"
+        return ", ".join(f"`{item}`" for item in value) or "–"
     return f"`{value}`" if isinstance(value, str) else f"{value:.0f}"
 
 
@@ -92,7 +92,7 @@ def deviation_table(
     _: Translate,
     language: str,
     id: str,
-    found: Iterable[Deviation],
+    deviations: Iterable[Deviation],
     reports: Sequence[str] = (),
     measured: Mapping[str, str] | None = None,
 ) -> Table:
@@ -108,18 +108,22 @@ def deviation_table(
         *(_("Evidence"), _("Affects"), _("Sources")),
     )
     rows = []
-    for each in found:
-        where = ", ".join(f"`{name}={value}`" for name, value in each.where.items()) or _("all of them")
-        own = _("all of them") if each.programs == (ALL,) else ", ".join(one for one in reports if each.of(one))
+    for deviation in deviations:
+        where = ", ".join(f"`{name}={value}`" for name, value in deviation.where.items()) or _("all of them")
+        own = (
+            _("all of them")
+            if deviation.programs == (ALL,)
+            else ", ".join(report for report in reports if deviation.of(report))
+        )
         row = words(
-            each.id,
+            deviation.id,
             own if reports else where,
-            _(KINDS[each.kind]),
-            each.what[language],
-            " ".join(filter(None, (each.effect[language], measured.get(each.id)))),
-            _(EVIDENCE["measured" if each.id in measured else each.evidence]),
-            _(", ").join(_(MATTERS[one]) for one in each.matters) or "–",
-            ", ".join(f"`{source}`" for source in each.sources),
+            _(KINDS[deviation.kind]),
+            deviation.what[language],
+            " ".join(filter(None, (deviation.effect[language], measured.get(deviation.id)))),
+            _(EVIDENCE["measured" if deviation.id in measured else deviation.evidence]),
+            _(", ").join(_(MATTERS[matter]) for matter in deviation.matters) or "–",
+            ", ".join(f"`{source}`" for source in deviation.sources),
         )
         rows.append(row)
     caption = _("Deviations of what was run:") if reports else ""

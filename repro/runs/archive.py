@@ -36,9 +36,11 @@ def archive(run: Run, target: Path | None = None) -> Archive:
 
     RecordError, without writing anything, if the folder or the packed files differ from the record, or without rocrate.
     """
-    found = verify(run.files)
-    if not found.holds:
-        raise RecordError("\n".join((f"{run.folder} is not as it was recorded; nothing was packed:", *found.lines())))
+    verification = verify(run.files)
+    if not verification.holds:
+        raise RecordError(
+            "\n".join((f"{run.folder} is not as it was recorded; nothing was packed:", *verification.lines()))
+        )
     target = target or run.folder.parent / f"{run.id}{ARCHIVE}"
     entries = {path: digest for path, digest in read_manifest(run.folder).items() if path != METADATA}
     sizes = {path: (digest, (run.folder / path).stat().st_size) for path, digest in sorted(entries.items())}
@@ -62,9 +64,11 @@ def write_archive(target: Path, content: Mapping[str, Path | bytes]) -> Archive:
         with new_file(partial) as file, zipfile.ZipFile(file, "w") as packed:
             for path, source in sorted(content.items()):
                 _add(packed, path, source)
-        if "run.json" in content and not (found := verify(open_files(partial))).holds:
+        if "run.json" in content and not (verification := verify(open_files(partial))).holds:
             raise RecordError(
-                "\n".join((f"the run changed while it was packed into {target.name}; pack it again:", *found.lines()))
+                "\n".join(
+                    (f"the run changed while it was packed into {target.name}; pack it again:", *verification.lines())
+                )
             )
         partial.replace(target)
         with open(target, "rb") as file:

@@ -48,19 +48,19 @@ def list_of(archive: Path) -> Path | None:
 
 def read(listed: Path) -> dict[str, str]:
     """Maps paths below the list's folder to SHA-256; empty without a list. RecordError names an invalid line."""
-    found: dict[str, str] = {}
+    by_path: dict[str, str] = {}
     gone: set[str] = set()
     for number, line in enumerate(lines(listed), 1):
         entry, gone_now = LINE.fullmatch(line), REMOVED.fullmatch(line)
-        if entry and entry[2] not in found:
-            found[entry[2]] = entry[1]
-        elif gone_now and gone_now[1] in found.keys() - gone:
+        if entry and entry[2] not in by_path:
+            by_path[entry[2]] = entry[1]
+        elif gone_now and gone_now[1] in by_path.keys() - gone:
             gone.add(gone_now[1])
         elif gone_now:
             raise RecordError(f"{listed}: line {number} removes a run that was never kept, or one again: {line}")
         elif entry or not any(form.fullmatch(line) for form in (LOST, CHAIN, SIGNER)):
             raise RecordError(f"{listed}: line {number} is no digest of a kept run, or one again: {line}")
-    return found
+    return by_path
 
 
 def removed(host: Path) -> dict[str, str]:
@@ -136,7 +136,7 @@ def lines(listed: Path) -> list[str]:
 
 def lost_commits(listed: Path) -> frozenset[str]:
     """The commits that are not in the repository according to the list."""
-    return frozenset(found[1] for line in lines(listed) if (found := LOST.fullmatch(line)))
+    return frozenset(match[1] for line in lines(listed) if (match := LOST.fullmatch(line)))
 
 
 def entered(archive: Path, listed: Path) -> str | None:
@@ -169,11 +169,11 @@ def in_order(host: Path) -> list[Path]:
 
 def fault_of(archive: Path, listed: Path) -> str | None:
     """What is wrong with an archive according to the list; None if it is unchanged."""
-    expected, found = entered(archive, listed), sha256(archive)
+    expected, actual = entered(archive, listed), sha256(archive)
     if expected is None:
         return f"{archive} has no line in {listed}: it was never kept (`make archive RUN=<id> HOST=<name>` keeps a run)"
-    if found != expected:
-        return f"{archive} is not the archive that was kept: its SHA-256 is {found}, {listed} has {expected}"
+    if actual != expected:
+        return f"{archive} is not the archive that was kept: its SHA-256 is {actual}, {listed} has {expected}"
     return None
 
 

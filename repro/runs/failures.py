@@ -73,10 +73,10 @@ def explain_logs(failure: Failure, logs: list[Path], device: str = "cuda", size:
 
     On the CPU, OneFlow always reports at the start that it finds no CUDA driver, which explains nothing.
     """
-    known = KNOWN + (KNOWN_ON_GPUS if device == "cuda" else [])
+    hints = KNOWN + (KNOWN_ON_GPUS if device == "cuda" else [])
     for path in logs:
         text = _read_end(path, size)
-        for pattern, hint in known:
+        for pattern, hint in hints:
             if re.search(pattern, text):
                 return Failure(failure.message, failure.values, hint)
     return failure

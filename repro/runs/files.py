@@ -136,14 +136,14 @@ class _Positioned(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer, /) -> int:  # type: ignore[no-untyped-def]
-        found = os.pread(self._descriptor, len(buffer), self._at)
+        data = os.pread(self._descriptor, len(buffer), self._at)
         if self.budget is not None:
-            self.budget -= len(found)
+            self.budget -= len(data)
             if self.budget < 0:
                 raise OSError(f"its list of files has more than {limits.DIRECTORY_BYTES // 2**20} MiB")
-        buffer[: len(found)] = found
-        self._at += len(found)
-        return len(found)
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
 
 
 def names(root: RunPath) -> list[str]:
@@ -151,11 +151,11 @@ def names(root: RunPath) -> list[str]:
     if isinstance(root, zipfile.Path):
         every = (name for name in root.root.namelist() if not name.endswith("/"))
         return sorted(name.removeprefix(root.at) for name in every if name.startswith(root.at))
-    found = []
+    paths = []
     for parent, folders, files in os.walk(root):
         links = [name for name in folders if (Path(parent) / name).is_symlink()]
-        found += [(Path(parent) / name).relative_to(root).as_posix() for name in (*files, *links)]
-    return sorted(found)
+        paths += [(Path(parent) / name).relative_to(root).as_posix() for name in (*files, *links)]
+    return sorted(paths)
 
 
 def opened(path: RunPath) -> IO[bytes]:
@@ -180,15 +180,15 @@ def _plain(path: Path) -> int:
 
 def content(path: RunPath, limit: int = limits.FILE_BYTES) -> bytes:
     """The whole content of a file, of at most `limit` bytes; FileNotFoundError if there is none."""
-    found = bytearray()
+    data = bytearray()
     with opened(path) as file:
-        while len(found) <= limit and (
+        while len(data) <= limit and (
             piece := file.read(PIECE)
         ):  # of a whole limit, Python would take the memory first
-            found += piece
-    if len(found) > limit:
+            data += piece
+    if len(data) > limit:
         raise RecordError(f"{path} has more than {limit // 2**20} MiB, and is not read as a whole")
-    return bytes(found)
+    return bytes(data)
 
 
 def lines(path: RunPath) -> list[str]:
@@ -199,10 +199,10 @@ def lines(path: RunPath) -> list[str]:
     """
     if not path.is_file():
         return []
-    found = content(path, limits.RECORD_BYTES)
-    if found.count(b"\n") > limits.LINES:
+    data = content(path, limits.RECORD_BYTES)
+    if data.count(b"\n") > limits.LINES:
         raise RecordError(f"{path} has more than {limits.LINES} lines")
-    every = found.decode("utf-8").split("\n")[:-1]
+    every = data.decode("utf-8").split("\n")[:-1]
     if longest := next((number for number, line in enumerate(every, 1) if len(line) > limits.LINE_BYTES), None):
         raise RecordError(f"{path}: line {longest} has more than {limits.LINE_BYTES // 2**20} MiB")
     return every
@@ -211,12 +211,12 @@ def lines(path: RunPath) -> list[str]:
 def read_json(path: RunPath) -> Any:
     """The content of a JSON file; RecordError if it is missing, is none, or exceeds `repro.runs.limits`."""
     try:
-        found = json.loads(content(path, limits.JSON_BYTES))
+        value = json.loads(content(path, limits.JSON_BYTES))
     except (OSError, ValueError, RecursionError, zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise RecordError(f"{path} cannot be read: {error}") from error
-    if fault := limits.json_fault(found):
+    if fault := limits.json_fault(value):
         raise RecordError(f"{path} {fault}, and is not read")
-    return found
+    return value
 
 
 DAMAGED = (
@@ -233,7 +233,7 @@ def reading(run: Path) -> Iterator[None]:
         yield
     except DAMAGED as error:
         frames = traceback.extract_tb(error.__traceback__)
-        own = next((each for each in reversed(frames) if each.filename.startswith(str(PACKAGE))), frames[-1])
+        own = next((frame for frame in reversed(frames) if frame.filename.startswith(str(PACKAGE))), frames[-1])
         place = f"{Path(own.filename).name}:{own.lineno}"
         raise RecordError(
             f"{run} is damaged, or is no run of this project: {type(error).__name__}: {one_line(str(error))} ({place})"

@@ -65,7 +65,7 @@ def several(item: Check, most: int) -> Check:
     def check(value: object) -> str | None:
         if not isinstance(value, list) or len(value) > most:
             return f"must be a list of at most {most} values"
-        return next((f"{at}: {fault}" for at, each in enumerate(value, 1) if (fault := item(each))), None)
+        return next((f"{at}: {fault}" for at, element in enumerate(value, 1) if (fault := item(element))), None)
 
     return check
 
@@ -78,10 +78,10 @@ def table(form: Mapping[str, Check], required: tuple[str, ...] = (), other: Chec
             return f"is {_short(value)}; must be a table"
         if missing := [key for key in required if key not in value]:
             return f"has no {missing[0]}"
-        for key, each in value.items():
+        for key, entry in value.items():
             checked = form.get(key, other)
-            if checked and (fault := checked(each)):
-                return f"{_short(key)} {fault}" if isinstance(each, dict | list) else f"{_short(key)}: {fault}"
+            if checked and (fault := checked(entry)):
+                return f"{_short(key)} {fault}" if isinstance(entry, dict | list) else f"{_short(key)}: {fault}"
         return None
 
     return check

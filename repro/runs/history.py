@@ -86,8 +86,8 @@ def versions(path: Path, root: Path = ROOT) -> Iterator[bytes]:
 
 def folder(commit: str, path: str, root: Path = ROOT) -> str | None:
     """What git calls the content of a folder at a commit, 40 hexadecimal digits; None if it cannot tell."""
-    found = _git(root, "rev-parse", "--verify", "--quiet", f"{commit}:{path}")
-    return found.strip() if found else None
+    output = _git(root, "rev-parse", "--verify", "--quiet", f"{commit}:{path}")
+    return output.strip() if output else None
 
 
 def tree(commit: str, folders: Sequence[str], root: Path = ROOT) -> dict[str, str]:

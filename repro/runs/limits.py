@@ -46,21 +46,21 @@ def name_fault(path: str) -> str | None:
 def archive_fault(members: Iterable[zipfile.ZipInfo], size: int) -> str | None:
     """Why an archive of `size` bytes with these members is not unpacked."""
     members = list(members)
-    files = [each for each in members if not each.is_dir()]
+    files = [member for member in members if not member.is_dir()]
     if len(members) > FILES:
         return f"has more than {FILES} files"
-    for each in members:
+    for member in members:
         # a NUL ends the name for whoever lists the archive; what follows it is only in `orig_filename`
-        if fault := name_fault(each.orig_filename.removesuffix("/")):
+        if fault := name_fault(member.orig_filename.removesuffix("/")):
             return fault
-        if fault := _member_fault(each):
-            return f"{fault}: {each.filename}"
-    if twice := _first_twice(each.filename for each in members):
+        if fault := _member_fault(member):
+            return f"{fault}: {member.filename}"
+    if twice := _first_twice(member.filename for member in members):
         return f"has more than one {twice}"
-    folders = {name[: at + 1] for name in (each.filename for each in members) for at in _slashes(name)}
-    if clash := next((each.filename for each in files if f"{each.filename}/" in folders), None):
+    folders = {name[: at + 1] for name in (member.filename for member in members) for at in _slashes(name)}
+    if clash := next((member.filename for member in files if f"{member.filename}/" in folders), None):
         return f"has {clash} as a file and as a folder"
-    total = sum(each.file_size for each in files)
+    total = sum(member.file_size for member in files)
     if total > UNPACKED_BYTES or (total > DENSE_BYTES and total > DENSITY * size):
         return f"would unpack to {total / 2**20:.0f} MiB from {size / 2**20:.1f}, more than a run does"
     return None
@@ -93,8 +93,8 @@ def json_fault(value: object) -> str | None:
     level, count = [value], 0
     for _ in range(DEPTH):
         inner: list[object] = []
-        for each in level:
-            inner += each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+        for element in level:
+            inner += element.values() if isinstance(element, dict) else element if isinstance(element, list) else ()
         count += len(inner)
         if count > VALUES:
             return f"has more than {VALUES} values"

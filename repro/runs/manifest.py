@@ -58,9 +58,9 @@ def record(run: Run) -> None:
     old = read_manifest(run.folder) if (run.folder / MANIFEST).exists() else {}
     renewable = _renewable(run.folder, old)
     _remove_second_names(run.folder, renewable)
-    new = {path: found for path in renewable if (found := sha256(run.folder / path))}
-    kept = {path: found for path, found in old.items() if path not in new and not DERIVED.fullmatch(path)}
-    write_text(run.folder / MANIFEST, manifest_text(new | kept))
+    new = {path: checksum for path in renewable if (checksum := sha256(run.folder / path))}
+    remaining = {path: checksum for path, checksum in old.items() if path not in new and not DERIVED.fullmatch(path)}
+    write_text(run.folder / MANIFEST, manifest_text(new | remaining))
 
 
 def check_recordable(run: Run) -> None:
@@ -116,12 +116,14 @@ def alterations(root: RunPath) -> list[str]:
         return []
     old = read_manifest(root)
     renewable = _renewable(root, old)
-    found = _differences(root, old)
+    verification = _differences(root, old)
 
     def measured(paths: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(path for path in paths if path not in renewable and not DERIVED.fullmatch(path))
 
-    return Verification(measured(found.changed), measured(found.removed), measured(found.added)).lines()
+    return Verification(
+        measured(verification.changed), measured(verification.removed), measured(verification.added)
+    ).lines()
 
 
 def _differences(root: RunPath, entries: dict[str, str]) -> Verification:
@@ -135,10 +137,10 @@ def read_manifest(root: RunPath) -> dict[str, str]:
     """Path to SHA-256, as recorded; RecordError names the line that is none."""
     entries: dict[str, str] = {}
     for number, line in enumerate(content(root / MANIFEST).decode("utf-8", "replace").splitlines(), 1):
-        found = LINE.fullmatch(line)
-        if not found or found[2] in entries:
+        match = LINE.fullmatch(line)
+        if not match or match[2] in entries:
             raise RecordError(f"{root / MANIFEST} was changed: line {number} records no file, or one again")
-        entries[found[2]] = found[1]
+        entries[match[2]] = match[1]
     return entries
 
 
@@ -149,7 +151,7 @@ def manifest_text(entries: dict[str, str]) -> str:
 
 def _renewable(root: RunPath, old: dict[str, str]) -> set[str]:
     """The files that a record may add or renew."""
-    recorded_attempts = {found[0] for path in old if (found := ATTEMPT.match(path))}
+    recorded_attempts = {match[0] for path in old if (match := ATTEMPT.match(path))}
 
     def belongs(path: str) -> bool:
         if path == "attempts.jsonl":

@@ -27,29 +27,31 @@ Versions = Mapping[str, Mapping[str, str]]
 def read(reproduced: Path) -> Versions:
     """The versions of the kept runs' commits, empty without a file; RecordError if it is not of that form."""
     file = reproduced / NAME
-    found = read_toml(file)
-    for commit, folders in found.items():
+    versions = read_toml(file)
+    for commit, folders in versions.items():
         if not isinstance(folders, dict) or folders.keys() != {TRAINERS, BASELINES}:
             raise RecordError(f"{file}: {commit}: a commit has {TRAINERS} and {BASELINES}, and no more")
-    return found
+    return versions
 
 
 def faults(reproduced: Path, root: Path = ROOT) -> list[str]:
     """A line for each version of the file that is not the one in the history of the checkout `root`."""
     return [
-        f"{reproduced / NAME}: {commit}: {name} is {found}, in the history {FOLDERS[name]} is {there or 'not there'}"
+        f"{reproduced / NAME}: {commit}: {name} is {recorded}, in the history {FOLDERS[name]} is {there or 'not there'}"
         for commit, folders in read(reproduced).items()
-        for name, found in folders.items()
-        if (there := folder(commit, FOLDERS[name], root)) != found
+        for name, recorded in folders.items()
+        if (there := folder(commit, FOLDERS[name], root)) != recorded
     ]
 
 
-def version(run_id: str, environment: Mapping, attempts: Iterable[Mapping], program: str, known: Versions) -> str:
+def version(run_id: str, environment: Mapping, attempts: Iterable[Mapping], program: str, versions: Versions) -> str:
     """A name of the code that a unit's attempts ran, equal for equal code; `program` is TRAINERS or BASELINES."""
-    recorded = [each.get("code") or {} for each in attempts]
-    if recorded and all("sha256" in each for each in recorded):
-        return ", ".join(sorted({" ".join((each["sha256"], each.get("replaced", ""))).strip() for each in recorded}))
+    recorded = [attempt.get("code") or {} for attempt in attempts]
+    if recorded and all("sha256" in attempt for attempt in recorded):
+        return ", ".join(
+            sorted({" ".join((attempt["sha256"], attempt.get("replaced", ""))).strip() for attempt in recorded})
+        )
     commit = environment.get("git_commit")
     if not commit or environment.get("git_changed_files"):
         return f"run {run_id}"
-    return known[commit][program] if commit in known else f"commit {commit}"
+    return versions[commit][program] if commit in versions else f"commit {commit}"

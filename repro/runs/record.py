@@ -40,7 +40,7 @@ class CutLog:
 
 def cut_logs(attempt: dict) -> list[CutLog]:
     """The logs that an attempt recorded as cut; none in runs from before this was recorded."""
-    return [CutLog(**each) for each in attempt.get("cut", ())]
+    return [CutLog(**entry) for entry in attempt.get("cut", ())]
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ class Run:
         folder = runs / run_id[:SHOWN]
         if not ID.fullmatch(run_id) or not (folder / "run.json").is_file():
             present = cls.latest(runs)
-            known = f"the latest: {', '.join(present)}" if present else f"there is none in {runs}/"
-            raise RecordError(f"RUN={one_line(run_id, SHOWN)}: no such run; {known}")
+            hint = f"the latest: {', '.join(present)}" if present else f"there is none in {runs}/"
+            raise RecordError(f"RUN={one_line(run_id, SHOWN)}: no such run; {hint}")
         return cls(folder)
 
     @classmethod
@@ -115,10 +115,10 @@ class Run:
         if name and (any(len(os.fsencode(part)) > 255 for part in name.split("/")) or "\0" in name):
             return cls.open(name, runs)
         if name and is_archive(Path(name)):
-            found = next((path for path in (Path(name), runs / name) if path.is_file()), None)
-            if found is None:
+            file = next((path for path in (Path(name), runs / name) if path.is_file()), None)
+            if file is None:
                 raise RecordError(f"RUN={name}: no such archive, neither here nor in {runs}/")
-            return cls(_named(found.resolve()))
+            return cls(_named(file.resolve()))
         if name and ("/" in name or not (runs / name).is_dir()) and (Path(name) / "run.json").is_file():
             return cls(_named(Path(name).resolve()))
         return cls.open(name or next(iter(cls.latest(runs)), ""), runs)
@@ -133,10 +133,10 @@ class Run:
 
         RecordError names a value that no run records (`repro.runs.form`).
         """
-        found = read_json(self.files / "run.json")
-        if fault := form.DESCRIPTION(found):
+        description = read_json(self.files / "run.json")
+        if fault := form.DESCRIPTION(description):
             raise RecordError(f"{self.path}: run.json: {one_line(fault)}")
-        return translation.description(found)
+        return translation.description(description)
 
     def attempts(self) -> list[dict]:
         """Every attempt that ended, in order. A last line cut off by a crash is passed over.
@@ -147,22 +147,22 @@ class Run:
 
     def _attempt(self, number: int, line: str) -> dict:
         try:
-            found = json.loads(line)
-            fault = form.ATTEMPT(found)
+            attempt = json.loads(line)
+            fault = form.ATTEMPT(attempt)
         except (ValueError, RecursionError) as error:
             fault = f"is no JSON: {error}"
         if fault:
             raise RecordError(f"{self.path}: {ATTEMPTS}, line {number}: {one_line(fault)}")
-        return translation.attempt(found)
+        return translation.attempt(attempt)
 
     def unrecorded(self) -> list[str]:
         """The folders of attempts that no line records, sorted: they are running, were killed, or lost their line."""
-        found = {each[0] for path in names(self.files) if (each := ATTEMPT.match(path))}
+        folders = {match[0] for path in names(self.files) if (match := ATTEMPT.match(path))}
         if not self.archived:
-            found |= {
+            folders |= {
                 path.relative_to(self.folder).as_posix() for path in self.folder.glob("units/*/repeat-*.attempt-*")
             }
-        return sorted(found - {attempt["folder"] for attempt in self.attempts()})
+        return sorted(folders - {attempt["folder"] for attempt in self.attempts()})
 
     def add_attempt(self, attempt: dict) -> None:
         """Record an attempt that ended; it is on the disk when this returns."""
@@ -250,7 +250,7 @@ def folder_gone(folder: Path) -> RecordError:
 
 def _run_folder(path: Path) -> Path | None:
     """The folder of the run that a path belongs to, there or deleted, by the names that run folders have."""
-    return next((each for each in (path, *path.parents) if STAMPED.match(each.name)), None)
+    return next((candidate for candidate in (path, *path.parents) if STAMPED.match(candidate.name)), None)
 
 
 def check_creatable(runs: Path) -> None:

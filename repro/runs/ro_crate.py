@@ -119,7 +119,9 @@ def _software(crate: ROCrate, environment: dict, attempts: list[dict]) -> Contex
     }
     bundle["additionalProperty"] = _properties(crate, bundle.id, properties)
     reported = [attempt.get("versions") or {} for attempt in attempts]
-    versions = {(name, str(value)) for each in reported for name, value in each.items() if value is not None}
+    versions = {
+        (name, str(value)) for by_library in reported for name, value in by_library.items() if value is not None
+    }
     bundle["softwareRequirements"] = [
         _add(crate, f"#{quote(f'{name}-{value}')}", "SoftwareApplication", name=name, softwareVersion=value)
         for name, value in sorted(versions)

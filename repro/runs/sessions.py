@@ -47,15 +47,15 @@ def sessions(spans: Iterable[Span]) -> dict[str, str]:
     was started again.
     """
     last: dict[tuple[str, ...], tuple[str, float]] = {}
-    found: dict[str, str] = {}
-    for each in sorted(spans, key=lambda each: (each.began, each.run)):
-        key = machine_of(each.environment)
+    by_run: dict[str, str] = {}
+    for run_span in sorted(spans, key=lambda run_span: (run_span.began, run_span.run)):
+        key = machine_of(run_span.environment)
         session, ended = last.get(key, ("", 0.0))
-        if not session or each.began - ended > PAUSE_S:
-            session, ended = f"S{len(set(found.values())) + 1}", each.began
-        last[key] = session, max(ended, each.ended)
-        found[each.run] = session
-    return found
+        if not session or run_span.began - ended > PAUSE_S:
+            session, ended = f"S{len(set(by_run.values())) + 1}", run_span.began
+        last[key] = session, max(ended, run_span.ended)
+        by_run[run_span.run] = session
+    return by_run
 
 
 def machine_of(environment: dict) -> tuple[str, ...]:

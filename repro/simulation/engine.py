@@ -33,7 +33,7 @@ LABEL = "reproduction.cluster"
 NEEDED = ("dockerd", "debootstrap", "ip", "nsenter", "unshare", "ssh", "ssh-keygen")
 
 
-class EngineError(ReproError):
+class SimulationEngineError(ReproError):
     """The engine cannot be started, or refuses something; the message says why."""
 
     status = FAILED
@@ -63,7 +63,7 @@ def client() -> str:
 
 
 @dataclass(frozen=True)
-class Engine:
+class SimulationEngine:
     """The running engine. `second` is the second number of its addresses, 10.SECOND.0.0/16."""
 
     second: int
@@ -89,7 +89,7 @@ class Engine:
             [client(), *map(str, argv)], env=self.environment, capture_output=True, text=True, **options
         )
         if check and done.returncode:
-            raise EngineError(f"docker {' '.join(map(str, argv[:6]))} …: {done.stderr.strip()}")
+            raise SimulationEngineError(f"docker {' '.join(map(str, argv[:6]))} …: {done.stderr.strip()}")
         return done.stdout.strip()
 
     def inspect(self, *argv: object) -> dict:
@@ -104,23 +104,23 @@ class Engine:
         return dict(line.split("\t") for line in listed.splitlines())
 
 
-def running() -> Engine | None:
+def running() -> SimulationEngine | None:
     """The engine of this checkout if it is up."""
     if not (RUN / "second").exists():
         return None
-    engine = Engine(int((RUN / "second").read_text()))
+    engine = SimulationEngine(int((RUN / "second").read_text()))
     return engine if _answers(engine) else None
 
 
-def start() -> Engine:
+def start() -> SimulationEngine:
     """The engine of this checkout, started if it was not; call it within `exclusive`."""
     reason = missing()
     if reason:
-        raise EngineError(f"simulated nodes: {reason}")
+        raise SimulationEngineError(f"simulated nodes: {reason}")
     engine = running()
     if engine is None:
         stop()
-        engine = Engine(_free_network())
+        engine = SimulationEngine(_free_network())
         RUN.mkdir(parents=True, exist_ok=True)
         (RUN / "second").write_text(str(engine.second))
         _lay_cable(engine)
@@ -143,22 +143,22 @@ def stop() -> None:
     shutil.rmtree(RUN, ignore_errors=True)
 
 
-def _sweep(engine: Engine) -> None:
+def _sweep(engine: SimulationEngine) -> None:
     """Remove all nodes, disks and networks, such as a machine that lost its power leaves in the engine's data."""
     for listed, remove in (
         (("ps", "--all"), ("rm", "--force", "--volumes")),
         (("volume", "ls"), ("volume", "rm")),
         (("network", "ls", "--filter", f"label={LABEL}"), ("network", "rm")),
     ):
-        found = engine.docker(*listed, "--quiet").split()
-        if found:
-            engine.docker(*remove, *found)
+        ids = engine.docker(*listed, "--quiet").split()
+        if ids:
+            engine.docker(*remove, *ids)
     for inventory in CLUSTERS.glob("*"):
         if not (MACHINES / inventory.name).exists():
             shutil.rmtree(inventory, ignore_errors=True)
 
 
-def _answers(engine: Engine) -> bool:
+def _answers(engine: SimulationEngine) -> bool:
     return subprocess.run([client(), "info"], env=engine.environment, capture_output=True).returncode == 0
 
 
@@ -170,10 +170,10 @@ def _free_network() -> int:
     for second in (100 + (first + step) % 100 for step in range(100)):
         if second not in taken:
             return second
-    raise EngineError("every network from 10.100.0.0/16 to 10.199.0.0/16 is in use on this machine")
+    raise SimulationEngineError("every network from 10.100.0.0/16 to 10.199.0.0/16 is in use on this machine")
 
 
-def _lay_cable(engine: Engine) -> None:
+def _lay_cable(engine: SimulationEngine) -> None:
     """A network namespace for the nodes, and one cable into it. What is for a node and finds none ends in a hole."""
     cable, inside = f"sim-{engine.second}", ["-n", NAME]
     subprocess.run(["ip", "netns", "delete", NAME], capture_output=True)
@@ -190,10 +190,10 @@ def _lay_cable(engine: Engine) -> None:
     ):
         done = subprocess.run(["ip", *argv], capture_output=True, text=True)
         if done.returncode:
-            raise EngineError(f"ip {' '.join(argv)}: {done.stderr.strip()}")
+            raise SimulationEngineError(f"ip {' '.join(argv)}: {done.stderr.strip()}")
 
 
-def _start_processes(engine: Engine) -> None:
+def _start_processes(engine: SimulationEngine) -> None:
     daemon = [
         "nsenter",
         f"--net=/run/netns/{NAME}",
@@ -227,7 +227,7 @@ def _start_processes(engine: Engine) -> None:
         if _answers(engine):
             return
         time.sleep(0.1)
-    raise EngineError(f"the engine does not start:\n{(HOME / 'engine.log').read_text()[-3000:]}")
+    raise SimulationEngineError(f"the engine does not start:\n{(HOME / 'engine.log').read_text()[-3000:]}")
 
 
 def _detached(command: list[str], log: Path) -> subprocess.Popen:

@@ -9,10 +9,10 @@ from pathlib import Path
 from repro.images import debian as debian_image
 from repro.images.build import LAYOUT, Sources, build_layout, say
 from repro.images.engine import Engine as LocalEngine
-from repro.images.oci_layout import Image, packed, read_layout
+from repro.images.oci_layout import LayoutImage, packed, read_layout
 from repro.images.pins import load_pins
 from repro.images.stack import tag_of
-from repro.simulation.engine import Engine
+from repro.simulation.engine import SimulationEngine
 from repro.simulation.places import HOME
 from repro.utils.paths import ROOT
 
@@ -32,7 +32,7 @@ PARTS = (
 )
 
 
-def node_image(engine: Engine, kind: str) -> str:
+def node_image(engine: SimulationEngine, kind: str) -> str:
     """The tag of the image of nodes of a kind, bare or engine, built if these files have not been built yet."""
     content = hashlib.sha256()
     for path in sorted(HERE.iterdir()):
@@ -58,7 +58,7 @@ def node_image(engine: Engine, kind: str) -> str:
     return tag
 
 
-def debian(engine: Engine, suite: str) -> str:
+def debian(engine: SimulationEngine, suite: str) -> str:
     """The tag of a minimal Debian in the engine, made by debootstrap once for the code that makes it."""
     made_by = hashlib.sha256(Path(debian_image.__file__).read_bytes()).hexdigest()[:12]
     tag = f"debootstrapped:{suite}-{made_by}"
@@ -70,7 +70,7 @@ def debian(engine: Engine, suite: str) -> str:
     return tag
 
 
-def trainer_image(engine: Engine) -> str:
+def trainer_image(engine: SimulationEngine) -> str:
     """The ID of the trainer image in the engine, as `make image STACK=cu102` builds it from the tree as it is."""
     with _as_client_of(engine):
         layout, image = trainer_layout() or _build_layout(engine)
@@ -80,7 +80,7 @@ def trainer_image(engine: Engine) -> str:
     return image.id
 
 
-def trainer_layout() -> tuple[Path, Image] | None:
+def trainer_layout() -> tuple[Path, LayoutImage] | None:
     """A layout that has that image and is younger than everything that goes into it, and the image; None without one."""
     changed = max(path.stat().st_mtime for pattern in PARTS for path in ROOT.glob(pattern))
     for layout in (OWN_LAYOUT, LAYOUT):
@@ -91,14 +91,14 @@ def trainer_layout() -> tuple[Path, Image] | None:
     return None
 
 
-def _build_layout(engine: Engine) -> tuple[Path, Image]:
+def _build_layout(engine: SimulationEngine) -> tuple[Path, LayoutImage]:
     sources = Sources(debian(engine, "bullseye"), f"{engine.web}/debian", f"{engine.web}/debian-security")
     (image,) = build_layout([STACK], load_pins(), sources, OWN_LAYOUT)
     return OWN_LAYOUT, image
 
 
 @contextlib.contextmanager
-def _as_client_of(engine: Engine) -> Iterator[None]:
+def _as_client_of(engine: SimulationEngine) -> Iterator[None]:
     """Docker clients that are started meanwhile talk to this engine."""
     before = dict(os.environ)
     os.environ.update(engine.environment)

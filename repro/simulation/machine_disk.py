@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.images.debian import LEFT_OUT, debootstrap
-from repro.simulation.engine import EngineError, start
+from repro.simulation.engine import SimulationEngineError, start
 from repro.simulation.images import trainer_image, trainer_layout
 from repro.simulation.mirror import ARCHIVES
 from repro.simulation.places import HOME
@@ -93,7 +93,7 @@ def system_disk() -> Disk:
         differing = _differing(root)
         if differing:
             names = ", ".join(differing[:SHOWN]) + (" …" if len(differing) > SHOWN else "")
-            raise EngineError(
+            raise SimulationEngineError(
                 f"{len(differing)} packages of {ARCHIVES['debian']} are not those of {LOCK}: {names}. DEBIAN=<mirror> "
                 "names an archive that has them, such as a snapshot; `python -m repro.simulation.machines lock` pins these"
             )
@@ -165,7 +165,7 @@ def _make_root(root: Path) -> Path:
         text=True,
     )
     if done.returncode:
-        raise EngineError(f"{SUITE} cannot be made to boot:\n{(done.stdout + done.stderr)[-3000:]}")
+        raise SimulationEngineError(f"{SUITE} cannot be made to boot:\n{(done.stdout + done.stderr)[-3000:]}")
     return root
 
 
@@ -197,4 +197,4 @@ def _write_disk(root: Path, disk: Path, label: str = "system") -> None:
     options = ["-q", "-t", "ext4", "-i", "32768", "-m", "0", "-L", label, "-E", "assume_storage_prezeroed=1"]
     done = subprocess.run(["mke2fs", *options, "-d", str(root), str(disk)], capture_output=True, text=True)
     if done.returncode:
-        raise EngineError(f"mke2fs cannot write {disk}: {done.stderr.strip()}")
+        raise SimulationEngineError(f"mke2fs cannot write {disk}: {done.stderr.strip()}")

@@ -31,7 +31,7 @@ from typing import Any
 
 from repro.simulation import machine_disk, qemu
 from repro.simulation.engine import NEEDED as ENGINE_NEEDED
-from repro.simulation.engine import EngineError, exclusive, running, stop
+from repro.simulation.engine import SimulationEngineError, exclusive, running, stop
 from repro.simulation.inventory import (
     KEY,
     Place,
@@ -116,7 +116,7 @@ class Machines:
             node, shlex.join(words), **{"stdin": None if "input" in options else subprocess.DEVNULL, **options}
         )
         if check and done.returncode:
-            raise EngineError(f"{self.name}, {node}: {' '.join(map(str, argv[:6]))} …: {done.stderr.strip()}")
+            raise SimulationEngineError(f"{self.name}, {node}: {' '.join(map(str, argv[:6]))} …: {done.stderr.strip()}")
         return done.stdout.strip()
 
     def ssh(self, node: str, *argv: str, **options: Any) -> subprocess.CompletedProcess:
@@ -164,17 +164,21 @@ class Machines:
         while time.monotonic() < deadline:
             if qemu.process_of(self.folder, node) is None:
                 log = (self.folder / f"{node}.log").read_text().strip()
-                raise EngineError(f"{self.name}, {node} does not run any more: {log or 'its process was killed'}")
+                raise SimulationEngineError(
+                    f"{self.name}, {node} does not run any more: {log or 'its process was killed'}"
+                )
             with contextlib.suppress(subprocess.TimeoutExpired):
                 said = self.ssh(node, STARTED, stdin=subprocess.DEVNULL, timeout=READY_S)
                 if (state := said.stdout.strip()) == "running":
                     return
                 if state == "degraded":
                     failed = self.ssh(node, "systemctl --failed --no-pager").stdout
-                    raise EngineError(f"{self.name}, {node} has started, but not all of its services:\n{failed}")
+                    raise SimulationEngineError(
+                        f"{self.name}, {node} has started, but not all of its services:\n{failed}"
+                    )
             time.sleep(POLL_S)
         console = (self.folder / f"{node}.console").read_text(errors="replace")
-        raise EngineError(f"{self.name}, {node} is not up after {READY_S} s; its console:\n{console[-3000:]}")
+        raise SimulationEngineError(f"{self.name}, {node} is not up after {READY_S} s; its console:\n{console[-3000:]}")
 
     def restart(self, node: str) -> None:
         """Ask a node to restart, and return once it has begun to: its sshd is gone."""
@@ -182,7 +186,7 @@ class Machines:
         deadline = time.monotonic() + READY_S
         while self.ssh(node, "systemctl is-system-running", stdin=subprocess.DEVNULL).stdout.strip() == "stopping":
             if time.monotonic() > deadline:
-                raise EngineError(f"{self.name}, {node} does not shut down")
+                raise SimulationEngineError(f"{self.name}, {node} does not shut down")
             time.sleep(POLL_S)
 
     def kill(self, *nodes: str) -> None:
@@ -246,14 +250,14 @@ def up(
     `tell` is called with each step as it begins.
     """
     if reason := missing():
-        raise EngineError(f"virtual machines: {reason}")
+        raise SimulationEngineError(f"virtual machines: {reason}")
     if not 0 < count <= MOST:
-        raise EngineError(f"{count} virtual machines: from 1 to {MOST} can be brought up")
+        raise SimulationEngineError(f"{count} virtual machines: from 1 to {MOST} can be brought up")
     with exclusive():
         if (MACHINES / name).exists():
-            raise EngineError(f"{name} is up already; `make sim-down KIND=vm NAME={name}` removes it")
+            raise SimulationEngineError(f"{name} is up already; `make sim-down KIND=vm NAME={name}` removes it")
         if simulated_inventory(name).exists():
-            raise EngineError(f"{name} is the name of simulated nodes in containers; take another one")
+            raise SimulationEngineError(f"{name} is the name of simulated nodes in containers; take another one")
         tell("the disk that machines boot from is made, unless it was before")
         system = system_disk()
         tell("the disk with the trainer image is made, unless it was before")
@@ -292,7 +296,7 @@ def attach(name: str) -> Machines:
         found = json.loads((MACHINES / name / RECORD).read_text())
     except OSError:
         there = sorted(path.name for path in MACHINES.glob("*"))
-        raise EngineError(f"{name} is not up" + (f"; up are: {', '.join(there)}" if there else "")) from None
+        raise SimulationEngineError(f"{name} is not up" + (f"; up are: {', '.join(there)}" if there else "")) from None
     return Machines(**{**found, "ports": tuple(found["ports"])})
 
 
@@ -347,5 +351,5 @@ def main(argv: list[str]) -> None:
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except EngineError as error:
+    except SimulationEngineError as error:
         sys.exit(f"machines: {error}")

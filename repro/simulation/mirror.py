@@ -44,18 +44,18 @@ class Mirror(SimpleHTTPRequestHandler):
         """Only errors are of interest, and apt reports those."""
 
     def _kept(self, archive: str, path: str) -> IO[bytes] | None:
-        kept = (self.folder / "apt" / archive / path).resolve()
-        if not kept.is_relative_to(self.folder / "apt"):
+        file = (self.folder / "apt" / archive / path).resolve()
+        if not file.is_relative_to(self.folder / "apt"):
             self.send_error(400)
             return None
-        if not kept.exists():
+        if not file.exists():
             fetched = self._fetched(archive, path)
             if fetched is None:
                 return None
-            kept.parent.mkdir(parents=True, exist_ok=True)
+            file.parent.mkdir(parents=True, exist_ok=True)
             os.link(fetched.name, f"{fetched.name}.whole")
-            os.replace(f"{fetched.name}.whole", kept)
-        return open(kept, "rb")
+            os.replace(f"{fetched.name}.whole", file)
+        return open(file, "rb")
 
     def _fetched(self, archive: str, path: str) -> Any:
         """An open file with what the archive answers, None once an error is sent."""

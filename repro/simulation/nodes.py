@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.images.stack import tag_of
-from repro.simulation.engine import LABEL, Engine, EngineError, exclusive, running, start, stop
+from repro.simulation.engine import LABEL, SimulationEngine, SimulationEngineError, exclusive, running, start, stop
 from repro.simulation.images import STACK, node_image, trainer_image
 from repro.simulation.inventory import (
     KEY,
@@ -111,7 +111,7 @@ class Nodes:
     `options` are further ones for `docker run`, `kept` the name of the disks that they started from or empty.
     """
 
-    engine: Engine
+    engine: SimulationEngine
     name: str
     third: int
     count: int
@@ -139,25 +139,27 @@ class Nodes:
         first = self._first_process(node)
         if not first:
             if check:
-                raise EngineError(f"{self.container(node)} does not run")
+                raise SimulationEngineError(f"{self.container(node)} does not run")
             return ""
         if "input" not in options:
             options["stdin"] = subprocess.DEVNULL
         command = [*ENTER, f"--target={first}", *CLEAN, *map(str, argv)]
         done = subprocess.run(command, capture_output=True, text=True, **options)
         if check and done.returncode:
-            raise EngineError(f"{self.container(node)}: {' '.join(map(str, argv[:6]))} …: {done.stderr.strip()}")
+            raise SimulationEngineError(
+                f"{self.container(node)}: {' '.join(map(str, argv[:6]))} …: {done.stderr.strip()}"
+            )
         return done.stdout.strip()
 
     def _first_process(self, node: str) -> str:
         """The process of this machine that a node began with, asked for once as long as it lives; "" if none runs."""
         name = self.container(node)
-        found, since = _first_processes.get(name, ("", None))
-        if since is None or started(found) != since:
-            found = self.engine.docker("inspect", "--format", RUNNING, name, check=False)
-            if found:
-                _first_processes[name] = found, started(found)
-        return found
+        process, since = _first_processes.get(name, ("", None))
+        if since is None or started(process) != since:
+            process = self.engine.docker("inspect", "--format", RUNNING, name, check=False)
+            if process:
+                _first_processes[name] = process, started(process)
+        return process
 
     def ssh(self, node: str, *argv: str, **options: Any) -> subprocess.CompletedProcess:
         """Run something on a node as `runner` through SSH, its host key checked."""
@@ -237,10 +239,10 @@ class Nodes:
         state = "{{.State.Status}} with status {{.State.ExitCode}} {{.State.Error}}"
         state = self.engine.docker("inspect", "--format", state, container, check=False)
         if not state.startswith("running"):
-            raise EngineError(f"{container} does not run any more: {state or 'it is gone'}")
+            raise SimulationEngineError(f"{container} does not run any more: {state or 'it is gone'}")
         failed = self.root(node, "systemctl", "--failed", "--no-pager", check=False)
         why = "has started, but not all of its services" if said == "degraded" else f"is not up after {READY_S} s"
-        raise EngineError(f"{container} {why}:\n{failed}")
+        raise SimulationEngineError(f"{container} {why}:\n{failed}")
 
     def host_key(self, node: str) -> str:
         """A node's true host key, read on the node itself."""
@@ -295,13 +297,13 @@ def up(
     with exclusive():
         engine = start()
         if name in engine.clusters():
-            raise EngineError(f"{name} is up already; `make sim-down NAME={name}` removes it")
+            raise SimulationEngineError(f"{name} is up already; `make sim-down NAME={name}` removes it")
         if (MACHINES / name).exists():
-            raise EngineError(
+            raise SimulationEngineError(
                 f"{name} is the name of virtual machines; `make sim-down KIND=vm NAME={name}` removes them"
             )
         if not 0 < count <= MOST:
-            raise EngineError(f"{count} simulated nodes: from 1 to {MOST} fit into a network")
+            raise SimulationEngineError(f"{count} simulated nodes: from 1 to {MOST} fit into a network")
         if image:
             tell("the trainer image is brought to the engine")
         trainer = trainer_image(engine) if image else ""
@@ -341,7 +343,7 @@ def up(
     return nodes
 
 
-def are_kept(engine: Engine, name: str, count: int) -> bool:
+def are_kept(engine: SimulationEngine, name: str, count: int) -> bool:
     """Whether the disks kept under a name are enough to start `count` nodes, and the addresses of these are free."""
     there = engine.docker("image", "ls", "--format", "{{.Tag}}", name).split()
     if not {f"node{number}" for number in range(1, count + 1)} <= set(there):
@@ -349,18 +351,18 @@ def are_kept(engine: Engine, name: str, count: int) -> bool:
     return _third_of(engine, f"{name}:node1") not in _thirds(engine)
 
 
-def _third_of(engine: Engine, disk: str) -> int:
+def _third_of(engine: SimulationEngine, disk: str) -> int:
     return int(engine.inspect("image", "inspect", disk)["Config"]["Labels"][THIRD])
 
 
-def _free_third(engine: Engine) -> int:
+def _free_third(engine: SimulationEngine) -> int:
     """A third number of addresses that no node has, nor any that could be brought up from kept disks."""
-    kept = engine.docker("image", "ls", "--quiet", "--filter", f"label={THIRD}").split()
-    used = _thirds(engine) | {_third_of(engine, disk) for disk in set(kept)}
+    disks = engine.docker("image", "ls", "--quiet", "--filter", f"label={THIRD}").split()
+    used = _thirds(engine) | {_third_of(engine, disk) for disk in set(disks)}
     return next(third for third in range(1, 255) if third not in used)
 
 
-def _thirds(engine: Engine) -> set[int]:
+def _thirds(engine: SimulationEngine) -> set[int]:
     """The third numbers of the addresses of all nodes that are up."""
     taken = engine.docker(
         "network",
@@ -376,8 +378,8 @@ def attach(name: str) -> Nodes:
     """The nodes that were brought up under a name."""
     engine = running()
     if engine is None or name not in engine.clusters():
-        known = f"; up are: {', '.join(engine.clusters())}" if engine and engine.clusters() else ""
-        raise EngineError(f"{name} is not up{known}")
+        hint = f"; up are: {', '.join(engine.clusters())}" if engine and engine.clusters() else ""
+        raise SimulationEngineError(f"{name} is not up{hint}")
     network = engine.inspect("network", "inspect", name)
     third = int(network["IPAM"]["Config"][0]["Subnet"].split(".")[2])
     what = json.loads(network["Labels"][f"{LABEL}.nodes"])
@@ -433,5 +435,5 @@ def main(argv: list[str]) -> None:
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except EngineError as error:
+    except SimulationEngineError as error:
         sys.exit(f"nodes: {error}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.simulation import mirror
-from repro.simulation.engine import EngineError
+from repro.simulation.engine import SimulationEngineError
 from repro.simulation.machine_disk import Disk
 from repro.simulation.places import HOME
 
@@ -80,7 +80,7 @@ def make_overlay(base: Path, overlay: Path) -> None:
     command = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(base), "-F", "raw", str(overlay)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        raise EngineError(f"qemu-img: {done.stderr.strip()}")
+        raise SimulationEngineError(f"qemu-img: {done.stderr.strip()}")
 
 
 def command_line(name: str, hardware: Hardware, system: Disk, given: dict[str, Path], accelerator: str) -> list[str]:
@@ -139,5 +139,5 @@ def end(folder: Path, name: str) -> None:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
         if time.monotonic() > deadline:
-            raise EngineError(f"{name}: its process {pid} does not end")
+            raise SimulationEngineError(f"{name}: its process {pid} does not end")
         time.sleep(POLL_S)

@@ -31,9 +31,9 @@ def seed(outer: Path, inner: Path, image: str) -> None:
 
 def _tags(outer: Path, image: str) -> dict[str, dict[str, str]]:
     """Docker's {name: {name:tag: ID}} of the tags that name an image."""
-    known = json.loads((outer / STORE / "repositories.json").read_text())["Repositories"]
-    kept = {name: {tag: to for tag, to in tags.items() if to == image} for name, tags in known.items()}
-    return {name: tags for name, tags in kept.items() if tags}
+    repositories = json.loads((outer / STORE / "repositories.json").read_text())["Repositories"]
+    kept_tags = {name: {tag: to for tag, to in tags.items() if to == image} for name, tags in repositories.items()}
+    return {name: tags for name, tags in kept_tags.items() if tags}
 
 
 def _chain(layers: list[str]) -> Iterator[str]:

@@ -74,9 +74,9 @@ def texts(files: list) -> list:
     packages = sorted(distributions(), key=lambda package: package.metadata["Name"].lower())
     files = [file for package in packages for file in package.files or ()]
     licences = [Path(file.locate()) for file in files if "license" in file.name.lower() and file.suffix != ".py"]
-    found = [package.read_text("METADATA") for package in packages]
-    found += [path.read_text(encoding="utf-8", errors="replace") for path in licences if path.is_file()]
-    return [text for text in found if text]
+    contents = [package.read_text("METADATA") for package in packages]
+    contents += [path.read_text(encoding="utf-8", errors="replace") for path in licences if path.is_file()]
+    return [text for text in contents if text]
 
 
 def write_text(prefix: str, documents: list) -> int:
@@ -93,11 +93,11 @@ def write_parts(folder: str, records: list, parts: int) -> int:
 def masked_records(documents: list, options: argparse.Namespace, generator: np.random.Generator) -> list:
     """Encoded pairs of consecutive or unrelated passages with masked words, in the format of Google's BERT."""
     words = re.findall(r"[a-z0-9]+|[^\sa-z0-9]", "\n".join(documents).lower())
-    known = [word for word, _ in Counter(words).most_common(options.vocab_size - len(SPECIAL))]
-    (Path(options.out) / "vocab.txt").write_text("\n".join([*SPECIAL, *known]) + "\n", encoding="utf-8")
-    numbers = {word: len(SPECIAL) + place for place, word in enumerate(known)}
+    vocabulary = [word for word, _ in Counter(words).most_common(options.vocab_size - len(SPECIAL))]
+    (Path(options.out) / "vocab.txt").write_text("\n".join([*SPECIAL, *vocabulary]) + "\n", encoding="utf-8")
+    numbers = {word: len(SPECIAL) + place for place, word in enumerate(vocabulary)}
     ids = np.array([numbers.get(word, UNKNOWN) for word in words])
-    size = len(SPECIAL) + len(known)
+    size = len(SPECIAL) + len(vocabulary)
     return [masked_record(ids, size, options, generator) for _ in range(options.samples)]
 
 

@@ -91,7 +91,9 @@ def write_start(metrics: Metrics, config: Config, model: flow.nn.Module, memory:
         "tf32": config.device == "cuda" and all(os.environ.get(name) == "1" for name in TF32_SWITCHES),
         "rdma": flow.env.rdma_is_initialized(),
         "memory_kind": memory.kind,
-        "parameters": sum(each.numel() for name, each in model.named_parameters() if f"model.{name}" != TABLES[1]),
+        "parameters": sum(
+            parameter.numel() for name, parameter in model.named_parameters() if f"model.{name}" != TABLES[1]
+        ),
     }
     if config.spec.has_vocabulary:
         values["padded_vocab_size"] = config.padded_vocab_size

@@ -55,7 +55,7 @@ def number(key: str, value: object, least: float, most: float) -> float:
 
 
 def one_of(key: str, value: object, allowed: tuple[T, ...]) -> T:
-    for each in allowed:
-        if not isinstance(value, bool) and value == each:
-            return each
+    for choice in allowed:
+        if not isinstance(value, bool) and value == choice:
+            return choice
     raise ConfigError(f"{key}: {value!r} is not one of {', '.join(map(repr, allowed))}")

@@ -14,17 +14,17 @@ from repro.trainers.libraries import libraries
 
 def versions(device: str) -> dict:
     """Versions by name; those of CUDA libraries only on a CUDA device."""
-    found = {
+    by_name = {
         "oneflow": flow.__version__,
         "oneflow_commit": flow.__git_commit__,
         "numpy": np.__version__,
         "python": platform.python_version(),
     }
     if device == "cuda":
-        found["cuda"] = oneflow_library().cublasGetCudartVersion()
-        found["nccl"] = nccl_version()
-        found["cudnn"] = cudnn_version()
-    return found
+        by_name["cuda"] = oneflow_library().cublasGetCudartVersion()
+        by_name["nccl"] = nccl_version()
+        by_name["cudnn"] = cudnn_version()
+    return by_name
 
 
 def nccl_version() -> int:

@@ -53,20 +53,20 @@ def _shown(value: object, translate: Translate) -> object:
     if isinstance(value, Message):
         return value.text(translate)
     if isinstance(value, list | tuple):
-        return translate(", ").join(str(_shown(each, translate)) for each in value)
+        return translate(", ").join(str(_shown(item, translate)) for item in value)
     return value
 
 
 def _kept(value: object) -> object:
     if isinstance(value, Message):
         return value.as_json()
-    return [_kept(each) for each in value] if isinstance(value, list | tuple) else value
+    return [_kept(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _read(value: object) -> object:
     if isinstance(value, dict):
         return Message.from_json(value)
-    return [_read(each) for each in value] if isinstance(value, list) else value
+    return [_read(item) for item in value] if isinstance(value, list) else value
 
 
 @cache
@@ -74,9 +74,9 @@ def catalogue(language: str) -> gettext.NullTranslations:
     """The translations of one language, compiled again where a .po file is newer than its .mo file; read once."""
     translations = gettext.NullTranslations()
     for source in sorted((FOLDER / language / "LC_MESSAGES").glob("*.po")):
-        found = _load(source)
-        found.add_fallback(translations)
-        translations = found
+        loaded = _load(source)
+        loaded.add_fallback(translations)
+        translations = loaded
     return translations
 
 

@@ -42,12 +42,12 @@ def make_looks(most: int, allowed: float) -> Looks:
     Each is as early as it can be, and takes one value more off each end than the one before; with the same trim a later
     look could decide nothing that an earlier one had not.
     """
-    found: Looks = ()
+    looks: Looks = ()
     for repeats in range(1, most + 1):
-        trim = len(found) + 1
-        if repeats >= 2 * trim and error((*found, Look(repeats, trim))) <= allowed:
-            found = (*found, Look(repeats, trim))
-    return found
+        trim = len(looks) + 1
+        if repeats >= 2 * trim and error((*looks, Look(repeats, trim))) <= allowed:
+            looks = (*looks, Look(repeats, trim))
+    return looks
 
 
 def trim_at(looks: Looks, repeats: int) -> int:

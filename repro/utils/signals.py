@@ -45,8 +45,8 @@ class held:
         if held.now is not self:
             return
         held.now = None
-        for each in self._kinds:
-            signal.signal(each, signal.default_int_handler)
+        for number in self._kinds:
+            signal.signal(number, signal.default_int_handler)
         if self.came and kind is None:
             raise KeyboardInterrupt
 

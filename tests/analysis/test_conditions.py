@@ -9,7 +9,7 @@ from repro.analysis import conditions
 from repro.analysis.comparability import Reason
 from repro.analysis.conditions import (
     Condition,
-    Evidence,
+    UnitEvidence,
     counted_traffic,
     falling_loss,
     nothing_left_out,
@@ -29,7 +29,7 @@ def attempt(status="ok", **recorded):
 
 def evidence(*attempts, **environment):
     found = {"git_commit": COMMIT, "git_changed_files": 0, **environment}
-    return Evidence(None, None, list(attempts), found, {}, None)
+    return UnitEvidence(None, None, list(attempts), found, {}, None)
 
 
 def said(condition, *attempts, **environment):

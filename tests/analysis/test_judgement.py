@@ -20,7 +20,7 @@ from repro.analysis.verdict import (
     tolerance,
 )
 from repro.published.cases import load_catalogue
-from repro.published.figures import Figure
+from repro.published.figures import PrintedNumber
 from repro.published.noise import published_noise
 from repro.utils.sequential import Look
 from repro.utils.stats import Interval, TooFew, ratio_interval
@@ -210,7 +210,7 @@ def test_noise_counts_for_pipelines_if_it_was_seen_in_one(pipeline, basis):
 
 def test_published_repeats_are_known_to_half_a_unit_of_the_coarsest():
     case = CATALOGUE.case("bert_1n8g_bs96")
-    repeats = tuple(map(Figure, ("100", "100.1", "100.25", "100.3", "100.4", "100.5", "101")))
+    repeats = tuple(map(PrintedNumber, ("100", "100.1", "100.25", "100.3", "100.4", "100.5", "101")))
     mixed = replace(case, published=replace(case.published, repeats=repeats))
     measured = [100.0 + step / 10 for step in range(7)]
     assert case_ratio(mixed, measured).interval == ratio_interval(measured, repeats, 0.95, 0.5)

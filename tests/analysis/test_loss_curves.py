@@ -13,7 +13,7 @@ from repro.analysis.loss_curves import (
     FLOOR,
     WINDOW,
     CurveComparison,
-    Tolerance,
+    CurveTolerance,
     compare,
     deviation,
     read_losses,
@@ -128,14 +128,14 @@ def test_a_loss_that_is_no_number_is_within_no_tolerance(place):
     found = deviation(broken, reference)
     assert math.isnan(found.largest) and math.isnan(found.windowed)
     unit = next(each for each in make_curve_plan(0, TEXT).units if each.role == LAYOUT)
-    assert not CurveComparison(unit, deviation=found, tolerance=Tolerance(0.01, 0.0)).holds
+    assert not CurveComparison(unit, deviation=found, tolerance=CurveTolerance(0.01, 0.0)).holds
     within = deviation(reference, reference)
-    assert CurveComparison(unit, deviation=within, tolerance=Tolerance(0.01, 0.0)).holds
-    assert not CurveComparison(unit, deviation=within, tolerance=Tolerance(math.nan, 0.0)).holds
+    assert CurveComparison(unit, deviation=within, tolerance=CurveTolerance(0.01, 0.0)).holds
+    assert not CurveComparison(unit, deviation=within, tolerance=CurveTolerance(math.nan, 0.0)).holds
     error = replace(unit, role=ERROR)
     far = deviation([3.0] * (WINDOW + 1), reference)
-    assert CurveComparison(error, deviation=far, tolerance=Tolerance(0.01, 0.0)).holds
-    assert not CurveComparison(error, deviation=far, tolerance=Tolerance(math.nan, 0.0)).holds
+    assert CurveComparison(error, deviation=far, tolerance=CurveTolerance(0.01, 0.0)).holds
+    assert not CurveComparison(error, deviation=far, tolerance=CurveTolerance(math.nan, 0.0)).holds
 
 
 @pytest.mark.parametrize("lengths", [(WINDOW - 1, WINDOW - 1), (WINDOW, WINDOW + 1)])

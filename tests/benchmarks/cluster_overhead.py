@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 
 from repro.cluster.cluster import load_cluster  # noqa: E402
 from repro.launch.attempt import Limits  # noqa: E402
-from repro.launch.nodes.code_upload import Code  # noqa: E402
+from repro.launch.nodes.code_upload import UploadedCode  # noqa: E402
 from repro.launch.ssh.attempt import ssh_attempts  # noqa: E402
 from repro.launch.ssh.nodes import NodePool  # noqa: E402
 from repro.simulation.nodes import up  # noqa: E402
@@ -53,7 +53,7 @@ def printing(inventory: Path, ranks: int, folder: Path) -> None:
     """One attempt whose ranks only print; says what the controller used meanwhile."""
     cluster = load_cluster(str(inventory))
     cluster = replace(cluster, gpus_per_node=max(1, ranks // len(cluster.nodes)))
-    code = Code(Path(__file__).with_name("printing_trainer.py"))
+    code = UploadedCode(Path(__file__).with_name("printing_trainer.py"))
     with NodePool(cluster, code, "benchmark") as pool:
         unit = unit_of(ranks)
         unit = replace(unit, config={**unit.config, "iterations": ROWS})

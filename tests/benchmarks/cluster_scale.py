@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT))
 from repro.cluster.cluster import Cluster, Image, Node  # noqa: E402
 from repro.cluster.fingerprint import SCRIPT, gather, probe_arguments  # noqa: E402
 from repro.launch.agent import START  # noqa: E402
-from repro.launch.nodes.code_upload import Code  # noqa: E402
+from repro.launch.nodes.code_upload import UploadedCode  # noqa: E402
 from repro.launch.nodes.node_check import check_order  # noqa: E402
 from repro.launch.nodes.work import work_of  # noqa: E402
 from repro.launch.ssh.attempt import SshTransport  # noqa: E402
@@ -165,7 +165,7 @@ def measure(count: int) -> None:
     with tempfile.TemporaryDirectory() as name, far_end(Path(name), count) as cluster:
         (Path(name) / "attempt").mkdir()
         before, began = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
-        code = Code()
+        code = UploadedCode()
         with NodePool(cluster, code, "benchmark") as pool:
             checked = time.monotonic()
             assert len(gather(cluster, pool.over)) == count

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from repro.cluster.cluster import Baseline, ClusterError, Image, Node, Slurm, load_cluster, with_runtime
+from repro.cluster.cluster import BaselinePlace, ClusterError, Image, Node, Slurm, load_cluster, with_runtime
 from repro.perfmodel.hardware import HardwareError, describe
 
 HOSTS = {
@@ -72,11 +72,11 @@ def test_keys_and_interpreter_of_the_inventory(inventory):
 
 
 def test_where_nodes_have_pytorch(inventory):
-    assert load_cluster(inventory()).baseline == Baseline()
+    assert load_cluster(inventory()).baseline == BaselinePlace()
     given = {"python": "/opt/conda/bin/python", "image": "pytorch/pytorch:2.4.0"}
-    assert load_cluster(inventory(cluster_baseline=given)).baseline == Baseline(**given)
+    assert load_cluster(inventory(cluster_baseline=given)).baseline == BaselinePlace(**given)
     venv = inventory(cluster_baseline={"python": "/opt/pytorch/bin/python"}, cluster_runtime="venv")
-    assert load_cluster(venv).baseline == Baseline("/opt/pytorch/bin/python")
+    assert load_cluster(venv).baseline == BaselinePlace("/opt/pytorch/bin/python")
 
 
 NO_FILE = r"cluster_image\.file is ''; apptainer runs an image that is a file"

@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 import yaml
 
-from repro.cluster.cluster import ALLOCATIONS, LAUNCHERS, Baseline, Image, Slurm, _names
+from repro.cluster.cluster import ALLOCATIONS, LAUNCHERS, BaselinePlace, Image, Slurm, _names
 from repro.images.runtime import RUNTIMES
 from repro.images.stack import IMAGE_STACKS
 from tests.support.paths import ROOT
@@ -17,7 +17,7 @@ PROPERTIES = SCHEMA["properties"]
 
 def test_it_names_what_the_reader_names():
     assert set(PROPERTIES) == {f"cluster_{name}" for name in _names()}
-    for name, kind in (("image", Image), ("slurm", Slurm), ("baseline", Baseline)):
+    for name, kind in (("image", Image), ("slurm", Slurm), ("baseline", BaselinePlace)):
         assert set(PROPERTIES[f"cluster_{name}"]["properties"]) == set(kind.__annotations__)
     choices = {"runtime": RUNTIMES, "launcher": LAUNCHERS, "stack": IMAGE_STACKS}
     for name, known in choices.items():

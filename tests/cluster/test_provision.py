@@ -18,8 +18,17 @@ from repro.cli.cluster import _show_outcome
 from repro.cluster import provision as provision_module
 from repro.cluster.cluster import load_cluster
 from repro.cluster.inventory import inventory_names
-from repro.cluster.provision import MANAGEABLE, ROLES, Outcome, Provisioned, ProvisionError, _hint, provision, unmanaged
-from repro.cluster.ssh import RemoteError, Result
+from repro.cluster.provision import (
+    MANAGEABLE,
+    ROLES,
+    NodeOutcome,
+    Provisioned,
+    ProvisionError,
+    _hint,
+    provision,
+    unmanaged,
+)
+from repro.cluster.ssh import CommandResult, RemoteError
 from repro.simulation.nodes import CPU_CLUSTER
 from repro.utils.paths import ROOT
 from tests.support.clusters import V100
@@ -353,7 +362,7 @@ def test_nodes_that_cannot_be_provisioned_are_known_without_root(monkeypatch, tm
             def run(self, argv, timeout):
                 argv = ["/bin/sh", "-c", script]
                 done = subprocess.run(argv, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=True)
-                return Result(done.stdout, done.stderr, 0)
+                return CommandResult(done.stdout, done.stderr, 0)
 
         found = {node.name: work(Node()) for node in nodes}
         return found | {"gone": RemoteError("gone", "it does not answer")}
@@ -367,12 +376,12 @@ def test_nodes_that_cannot_be_provisioned_are_known_without_root(monkeypatch, tm
 
 
 def test_an_outcome_in_one_line():
-    assert Outcome("a", 40, 3, 0, 12.34).line() == "a  ok  40 ok, 3 changed, 12.3 s"
-    assert Outcome("b", 4, 0, 1, 2, "base : Packages", "no").line() == (
+    assert NodeOutcome("a", 40, 3, 0, 12.34).line() == "a  ok  40 ok, 3 changed, 12.3 s"
+    assert NodeOutcome("b", 4, 0, 1, 2, "base : Packages", "no").line() == (
         "b  FAILED  4 ok, 0 changed, 2.0 s: base : Packages: no"
     )
     assert not Provisioned((), 1.0, 0).succeeded
-    assert not Provisioned((Outcome("a", 1, 0, 0, 1.0),), 1.0, 4).succeeded
+    assert not Provisioned((NodeOutcome("a", 1, 0, 0, 1.0),), 1.0, 4).succeeded
     for message in ("sudo: a password is required", "Missing sudo password"):
         assert "(provisioning needs sudo without a password for the user on the node; CHECK=1 shows" in _hint(message)
     assert _hint("Host key verification failed.").endswith("check its key's fingerprint and write it there)")
@@ -395,7 +404,7 @@ def test_nodes_with_newer_gpus_get_the_newer_libraries_in_containers_and_without
     [([(), ()], "up to date"), ([(), ("The engine runs",) * 2], "not up to date: b; what would change is above")],
 )
 def test_a_dry_run_ends_with_what_differs(capsys, changes, last):
-    outcomes = [Outcome(name, 9, len(each), 0, 1.0, changes=each) for name, each in zip("ab", changes, strict=True)]
+    outcomes = [NodeOutcome(name, 9, len(each), 0, 1.0, changes=each) for name, each in zip("ab", changes, strict=True)]
     _show_outcome(Provisioned(tuple(outcomes), 2.0, 0), "provisioning", check=True)
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == last

@@ -4,7 +4,7 @@ import json
 import subprocess
 import time
 
-from repro.simulation.engine import NAME, EngineError
+from repro.simulation.engine import NAME, SimulationEngineError
 from repro.simulation.nodes import Nodes
 
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
@@ -37,7 +37,7 @@ def pause(nodes: Nodes, node: str) -> None:
         try:
             nodes.engine.docker("pause", nodes.container(node))
             return
-        except EngineError:
+        except SimulationEngineError:
             if time.monotonic() > give_up:
                 raise
 

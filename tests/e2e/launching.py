@@ -13,7 +13,7 @@ from pathlib import Path
 
 from repro.cluster.cluster import Cluster, load_cluster
 from repro.launch.attempt import Limits, Outcome
-from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.nodes.commands import OWN
 from repro.launch.ssh.attempt import ssh_attempts
 from repro.launch.ssh.nodes import NodePool
@@ -113,7 +113,7 @@ class Launcher:
     def __init__(self, cluster: Cluster, folder: Path):
         self.cluster, self._folder, self._number = cluster, folder, 0
         self._run = f"test run {secrets.token_hex(4)}"  # a killed agent leaves the folder of its attempt on its node
-        self.pool = NodePool(cluster, Code(trainer(folder / "none")), "tests")
+        self.pool = NodePool(cluster, UploadedCode(trainer(folder / "none")), "tests")
 
     def attempt(
         self,
@@ -158,7 +158,7 @@ class Launcher:
         """Give a node that is open another trainer."""
         from repro.launch.nodes.code_upload import deliver
 
-        self.pool.code = Code(script)
+        self.pool.code = UploadedCode(script)
         deliver(member.remote, self.pool.code)
 
 

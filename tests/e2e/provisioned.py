@@ -8,7 +8,7 @@ import hashlib
 
 from repro.cluster.cluster import load_cluster
 from repro.cluster.provision import provision
-from repro.simulation.engine import Engine
+from repro.simulation.engine import SimulationEngine
 from repro.simulation.images import node_image
 from repro.simulation.nodes import Nodes, are_kept
 from tests.support.paths import ROOT
@@ -29,7 +29,7 @@ PARTS = (
 """All that decides what provisioning leaves on a node, besides the node's image: roles, pins, inventory, Ansible."""
 
 
-def kept_name(engine: Engine) -> str:
+def kept_name(engine: SimulationEngine) -> str:
     """The name of the disks that provisioning as it is now leaves."""
     content = hashlib.sha256(f"{node_image(engine, 'bare')} {engine.host}".encode())
     for path in sorted({path for part in PARTS for path in ROOT.glob(part)}):
@@ -47,7 +47,7 @@ def keep(nodes: Nodes) -> None:
     nodes.keep(name)
 
 
-def provisioned(make_nodes, engine: Engine) -> Nodes:
+def provisioned(make_nodes, engine: SimulationEngine) -> Nodes:
     """Two nodes that are provisioned, with the trainer image in their engines."""
     name = kept_name(engine)
     if are_kept(engine, name, 2):

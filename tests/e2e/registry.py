@@ -10,7 +10,7 @@ import urllib.request
 from hashlib import sha256
 from pathlib import Path
 
-from repro.simulation.engine import Engine, EngineError
+from repro.simulation.engine import SimulationEngine, SimulationEngineError
 
 PORT = 5443
 KIND = "application/vnd.docker"
@@ -19,7 +19,7 @@ KIND = "application/vnd.docker"
 class Registry:
     """Ready once constructed, until `close`. `certificate` is the CA that nodes must be given."""
 
-    def __init__(self, engine: Engine, folder: Path):
+    def __init__(self, engine: SimulationEngine, folder: Path):
         self.name = f"{engine.host}:{PORT}"
         self.certificate = folder / "registry.crt"
         subprocess.run(
@@ -59,7 +59,7 @@ class Registry:
         while not self._answers():
             if time.monotonic() > deadline or self._process.poll() is not None:
                 self.close()
-                raise EngineError("docker-registry does not start")
+                raise SimulationEngineError("docker-registry does not start")
             time.sleep(0.1)
 
     def push(self, name: str, layer: bytes) -> str:

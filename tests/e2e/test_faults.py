@@ -12,7 +12,7 @@ from repro.cluster.inventory import ClusterError
 from repro.launch.agent.leftovers import AGENT, USER
 from repro.launch.agent.leftovers import WORK as WORK_LABEL
 from repro.launch.attempt import Limits
-from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.nodes.commands import OWN
 from repro.launch.ssh.agent_client import LEASE_S
 from repro.launch.ssh.nodes import NodePool
@@ -190,7 +190,10 @@ def test_an_attempt_that_is_interrupted(launcher, clean, tmp_path, two_nodes):
 def refusal(inventory, script, **options) -> str:
     """What keeps a run from starting, and how long that took to find out, which is noted."""
     started = time.monotonic()
-    with pytest.raises(ClusterError) as error, NodePool(load_cluster(str(inventory)), Code(script), "tests", **options):
+    with (
+        pytest.raises(ClusterError) as error,
+        NodePool(load_cluster(str(inventory)), UploadedCode(script), "tests", **options),
+    ):
         pass
     refusal.seconds = time.monotonic() - started
     return str(error.value)
@@ -264,7 +267,7 @@ def test_the_controller_is_killed(idle, two_nodes, inventory, tmp_path):
 
 def can_be_had(inventory, folder) -> bool:
     try:
-        with NodePool(load_cluster(str(inventory)), Code(trainer(folder / "t")), "tests"):
+        with NodePool(load_cluster(str(inventory)), UploadedCode(trainer(folder / "t")), "tests"):
             return True
     except ClusterError:
         return False
@@ -276,7 +279,7 @@ def test_what_an_earlier_run_left_is_removed_before_the_next(idle, two_nodes, in
     words = " ".join(f"--label {key}={value}" for key, value in labels.items())
     two_nodes.ssh("node1", f"docker run --detach --pull never --name left {words} {image} sleep 600")
     assert len(containers(two_nodes, "node1")) == 1
-    with NodePool(load_cluster(str(inventory)), Code(trainer(tmp_path)), "tests") as pool:
+    with NodePool(load_cluster(str(inventory)), UploadedCode(trainer(tmp_path)), "tests") as pool:
         assert {name: member.removed for name, member in pool.members.items()} == {"node1": ["left"], "node2": []}
         assert containers(two_nodes, "node1") == []
 

@@ -9,7 +9,7 @@ import pytest
 
 from repro.cluster.cluster import load_cluster
 from repro.cluster.inventory import ClusterError
-from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.nodes.work import LEASE_S
 from repro.launch.ssh.nodes import NodePool
 from tests.e2e import faults
@@ -35,7 +35,7 @@ def launcher(inventory, two_nodes, tmp_path_factory):
 
 def refusal(inventory, folder, first="") -> tuple[str, float]:
     """What keeps a run from starting, and the seconds until it is said; `first` is code of its trainer."""
-    code = Code(trainer(folder, first=first))
+    code = UploadedCode(trainer(folder, first=first))
     started = time.monotonic()
     with pytest.raises(ClusterError) as error, NodePool(load_cluster(str(inventory)), code, "tests"):
         pass
@@ -91,7 +91,7 @@ def test_a_node_that_cannot_be_reached(inventory, tmp_path, two_nodes):
     assert re.search(r"node2: cannot connect to runner@\S+ port 22: ", message)
     assert "node1" not in message
     note("node out of reach", seconds, message.splitlines()[1])
-    with NodePool(load_cluster(str(inventory)), Code(trainer(tmp_path)), "tests") as pool:
+    with NodePool(load_cluster(str(inventory)), UploadedCode(trainer(tmp_path)), "tests") as pool:
         assert [*pool.members] == two_nodes.names, "nothing holds the other node"
 
 
@@ -111,7 +111,7 @@ def test_a_work_folder_that_is_emptied(launcher, tmp_path, two_nodes):
 
 def test_a_work_folder_that_is_read_only(inventory, tmp_path, two_nodes):
     """Whether the node has the trainers of this run already, or is to get them."""
-    with NodePool(load_cluster(str(inventory)), Code(trainer(tmp_path / "known")), "tests"):
+    with NodePool(load_cluster(str(inventory)), UploadedCode(trainer(tmp_path / "known")), "tests"):
         pass
     two_nodes.root("node2", "sh", "-ec", f"mount --bind {WORK} {WORK}; mount -o remount,ro,bind {WORK}")
     try:
@@ -190,7 +190,7 @@ def test_login_shells(inventory, tmp_path, two_nodes, do, undo, said, request):
         if said:
             message, seconds = refusal(inventory, tmp_path)
         else:
-            with NodePool(load_cluster(str(inventory)), Code(trainer(tmp_path)), "tests") as pool:
+            with NodePool(load_cluster(str(inventory)), UploadedCode(trainer(tmp_path)), "tests") as pool:
                 assert [*pool.members] == two_nodes.names
     finally:
         two_nodes.root("node2", "sh", "-ec", undo)
@@ -267,7 +267,7 @@ def test_one_machine_under_two_names(inventory, tmp_path):
     first = cluster.nodes[0]
     twice = replace(cluster, nodes=(first, replace(first, name="again")))
     started = time.monotonic()
-    with pytest.raises(ClusterError) as error, NodePool(twice, Code(trainer(tmp_path)), "tests"):
+    with pytest.raises(ClusterError) as error, NodePool(twice, UploadedCode(trainer(tmp_path)), "tests"):
         pass
     assert re.search("(node1 and again|again and node1) are the same machine", str(error.value))
     note("one machine under two names", time.monotonic() - started, str(error.value).splitlines()[1])

@@ -9,7 +9,7 @@ import yaml
 
 from repro.cluster.cluster import load_cluster
 from repro.launch.agent.leftovers import AGENT, USER, WORK
-from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.nodes.commands import OWN
 from repro.launch.nodes.work import LEASE_S
 from repro.launch.ssh.nodes import NodePool
@@ -96,7 +96,7 @@ def refused(inventory, folder) -> str:
     cluster = load_cluster(str(inventory))
     started = time.monotonic()
     try:
-        with NodePool(cluster, Code(trainer(folder / "t")), "tests"):
+        with NodePool(cluster, UploadedCode(trainer(folder / "t")), "tests"):
             return ""
     except Exception as error:
         return next(

@@ -17,7 +17,7 @@ from repro.cluster.cluster import load_cluster, with_runtime
 from repro.cluster.inventory import ClusterError
 from repro.images.oci_layout import lone_image
 from repro.launch.attempt import Limits
-from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.slurm.attempt import slurm_attempts
 from repro.launch.slurm.jobs import Jobs
 from repro.launch.ssh.attempt import ssh_attempts
@@ -87,7 +87,7 @@ def slurm(nodes):
 def over_ssh(cluster, unit, folder, script=None):
     """An attempt on both nodes: its outcome and events."""
     folder.mkdir(parents=True)
-    code = Code(script) if script else Code()
+    code = UploadedCode(script) if script else UploadedCode()
     events = []
     with NodePool(cluster, code, "tests") as pool:
         outcome = ssh_attempts(pool, folder.name, LIMITS, True)(unit, folder).run(events.append)
@@ -97,7 +97,7 @@ def over_ssh(cluster, unit, folder, script=None):
 def under_slurm(cluster, unit, folder):
     """The same as a job."""
     folder.mkdir(parents=True)
-    jobs, events = Jobs(cluster, Code(), cluster.port, "run", 10, False), []
+    jobs, events = Jobs(cluster, UploadedCode(), cluster.port, "run", 10, False), []
     try:
         outcome = slurm_attempts(jobs, LIMITS, True)(unit, folder).run(events.append)
     finally:
@@ -160,7 +160,7 @@ def test_a_fault_in_apptainer_is_named_and_leaves_nothing(nodes, inventory, tmp_
     script = trainer(tmp_path / "trainer", faults, "2" if "hang" not in faults else "0")
     folder = tmp_path / "run"
     folder.mkdir()
-    with NodePool(cluster, Code(script), "tests") as pool:
+    with NodePool(cluster, UploadedCode(script), "tests") as pool:
         outcome = ssh_attempts(pool, "run", Limits(stall_timeout_s=5), True)(unit_of(4), folder).run()
     assert outcome.failure.text().startswith(message)
     wait_until(lambda: nothing_left(nodes))
@@ -178,7 +178,7 @@ def test_apptainer_that_is_killed_leaves_nothing(nodes, inventory, tmp_path):
         if len(begun) == 4:
             nodes.root("node2", "pkill", "-KILL", "-f", "Apptainer runtime parent", check=False)
 
-    with NodePool(cluster, Code(script), "tests") as pool:
+    with NodePool(cluster, UploadedCode(script), "tests") as pool:
         outcome = ssh_attempts(pool, "run", LIMITS, True)(unit_of(4), folder).run(kill)
     assert outcome.failure is not None
     wait_until(lambda: nothing_left(nodes))
@@ -187,7 +187,7 @@ def test_apptainer_that_is_killed_leaves_nothing(nodes, inventory, tmp_path):
 def test_another_file_under_the_same_name_is_refused(nodes, inventory, tmp_path):
     cluster = with_runtime(load_cluster(str(inventory)), "apptainer")
     other = replace(cluster, image=replace(cluster.image, sha256="0" * 64))
-    with pytest.raises(ClusterError, match="and the inventory asks for 0000"), NodePool(other, Code(), "tests"):
+    with pytest.raises(ClusterError, match="and the inventory asks for 0000"), NodePool(other, UploadedCode(), "tests"):
         pass
 
 

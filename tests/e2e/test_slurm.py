@@ -13,7 +13,7 @@ import yaml
 from repro.cluster.cluster import load_cluster
 from repro.cluster.inventory import ClusterError
 from repro.launch.attempt import Limits
-from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.slurm.attempt import slurm_attempts
 from repro.launch.slurm.jobs import Jobs
 from repro.launch.ssh.nodes import NodePool
@@ -90,7 +90,7 @@ def hanging(slurm_nodes, inventory, tmp_path):
                     assert all(containers(slurm_nodes, node) for node in slurm_nodes.names)
                     once_begun()
 
-        code = Code(trainer(tmp_path / "hang", "hang@0 hang@1 hang@2 hang@3"))
+        code = UploadedCode(trainer(tmp_path / "hang", "hang@0 hang@1 hang@2 hang@3"))
         jobs = Jobs(cluster, code, cluster.port, "it's a run", 20, True)
         return slurm_attempts(jobs, Limits(), True)(unit_of(4), folder).run(on_event)
 
@@ -114,7 +114,7 @@ def test_an_interrupt_leaves_nothing(slurm_nodes, hanging):
 
 def test_a_job_and_a_run_over_ssh_exclude_each_other(slurm_nodes, inventory, hanging, tmp_path):
     """Slurm grants a node that it knows nothing of a run on; and that run is told of the job."""
-    cluster, code, told = load_cluster(str(inventory)), Code(trainer(tmp_path / "none")), []
+    cluster, code, told = load_cluster(str(inventory)), UploadedCode(trainer(tmp_path / "none")), []
     with NodePool(cluster, code, "make bench MODEL=gpt"):
         outcome = hanging(lambda: pytest.fail("the ranks began on nodes that another run has"))
         message = outcome.failure.text()

@@ -10,7 +10,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.simulation.engine import HOME, Engine
+from repro.simulation.engine import HOME, SimulationEngine
 
 # What Docker looks for before it takes --gpus, and the runtime that its configuration may name.
 TOOLKIT_STUBS = {
@@ -124,7 +124,7 @@ def _output(command, folder):
     return subprocess.run(command, cwd=folder, check=True, capture_output=True).stdout
 
 
-def repository(engine: Engine, name: str) -> Repository:
+def repository(engine: SimulationEngine, name: str) -> Repository:
     """A new, empty repository that nodes find below /NAME-PROCESS; `remove` it in the end."""
     path = f"{name}-{os.getpid()}"
     made = Repository(HOME / "web" / path, f"{engine.web}/{path}")
@@ -161,7 +161,10 @@ class Vendors:
 
 
 def vendors(
-    engine: Engine, drivers=("535.183.06-1", "570.124.06-1"), toolkits=("1.17.7-1", "1.17.8-1"), ofed="24.10-0.7.0.0"
+    engine: SimulationEngine,
+    drivers=("535.183.06-1", "570.124.06-1"),
+    toolkits=("1.17.7-1", "1.17.8-1"),
+    ofed="24.10-0.7.0.0",
 ) -> Vendors:
     """All three, filled with the packages of the given versions and signed."""
     made = Vendors(*(repository(engine, name) for name in ("nvidia-driver", "nvidia-container", "ofed")))

@@ -8,7 +8,7 @@ import pytest
 from repro.images import attention_operator as module
 from repro.images.attention_operator import (
     LIBRARY,
-    CompileError,
+    OperatorError,
     attention_environment,
     attention_operator,
     try_out,
@@ -84,13 +84,13 @@ def test_without_what_it_takes_the_reason_is_noted(python, compiler, tmp_path, m
             (site / "oneflow.libs" / name).unlink()
         (site / "oneflow.libs").rmdir()
     said = {"g++": "no g\\+\\+", "headers": "headers of OneFlow are not", "oneflow": "no OneFlow belongs to"}[missing]
-    with pytest.raises(CompileError, match=said):
+    with pytest.raises(OperatorError, match=said):
         attention_operator(python, tmp_path / "cache")
 
 
 def test_a_compiler_that_fails_leaves_nothing_behind(python, compiler, tmp_path):
     compiler.with_name("g++").write_text("#!/bin/sh\necho 'no such type' >&2\nexit 1\n")
-    with pytest.raises(CompileError, match="no such type"):
+    with pytest.raises(OperatorError, match="no such type"):
         attention_operator(python, tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []
 
@@ -102,7 +102,7 @@ def test_the_trainers_are_told_of_it_only_where_there_is_one(monkeypatch, tmp_pa
     assert attention_environment(notes) == {LIBRARY: str(tmp_path / "libattention.so")}
 
     def refuse():
-        raise CompileError("there is no g++ to compile it with")
+        raise OperatorError("there is no g++ to compile it with")
 
     monkeypatch.setattr(module, "attention_operator", refuse)
     assert attention_environment(notes) == {}
@@ -120,7 +120,7 @@ def test_a_library_that_cannot_be_loaded_is_not_named(tmp_path):
     python.chmod(0o755)
     for _ in range(2):
         with pytest.raises(
-            CompileError, match=r"libattention\.so cannot be loaded: OSError: GLIBCXX_3\.4\.32 not found"
+            OperatorError, match=r"libattention\.so cannot be loaded: OSError: GLIBCXX_3\.4\.32 not found"
         ):
             try_out(library, python)
     python.write_text('#!/bin/sh\necho >>"$0.calls"\n')

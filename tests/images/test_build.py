@@ -17,7 +17,7 @@ from repro.images import build as image
 from repro.images import offline_bundle
 from repro.images.build import Sources, find_docker
 from repro.images.engine import Engine, ImageError
-from repro.images.oci_layout import Image, normalise
+from repro.images.oci_layout import LayoutImage, normalise
 from repro.images.offline_bundle import check_bundle, write_bundle
 from repro.images.offline_folder import OfflineError, readme, sums
 from repro.images.pins import load_pins
@@ -27,7 +27,7 @@ from tests.support.docker_engine import fake_engine
 
 BIN = Path(sys.executable).parent
 SCRIPTS = sorted([*ROOT.glob("docker/**/*.sh")])
-IMAGE = Image("oneflow-reproduction:cu102", "sha256:" + "a" * 64, "sha256:" + "b" * 64, ("c" * 64,), 10)
+IMAGE = LayoutImage("oneflow-reproduction:cu102", "sha256:" + "a" * 64, "sha256:" + "b" * 64, ("c" * 64,), 10)
 
 
 def test_hadolint_has_nothing_to_say():

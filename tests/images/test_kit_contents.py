@@ -10,7 +10,7 @@ from repro.images import kit_contents
 from repro.images.fatbins import PTX, SASS, fatbins
 from repro.images.kernel_overlay import Overlay
 from repro.images.kit_contents import Contents, checkout, relocated
-from repro.images.kit_pieces import Entry
+from repro.images.kit_pieces import ArchiveEntry
 from repro.images.offline_folder import OfflineError
 from tests.support.fatbins import library
 
@@ -100,7 +100,7 @@ def test_a_library_goes_into_the_kit_without_code_for_other_architectures(tmp_pa
     source = library(tmp_path / "lib.so.1", [[(SASS, 70), (PTX, 75)]])
     before = source.read_bytes()
     contents = Contents((90,))
-    packed = kit_contents._only_ours(Entry("lib.so.1", source), tmp_path, contents)
+    packed = kit_contents._only_ours(ArchiveEntry("lib.so.1", source), tmp_path, contents)
     content = packed.source.read_bytes()
     (found,) = fatbins(content)
     assert [any(content[code.offset : code.offset + code.length]) for code in found.codes] == [False, True]
@@ -121,8 +121,8 @@ def test_the_libraries_of_an_overlay_are_in_the_kit_in_place_of_the_wheels(tmp_p
         ("oneflow.libs/libcudnn-2.so.7", False),
         ("other/liboneflow-1.so", False),
     ]:
-        entry = Entry(f"{site}/{name}", tmp_path / name)
+        entry = ArchiveEntry(f"{site}/{name}", tmp_path / name)
         found = kit_contents._compiled(entry, contents)
         assert found.name == entry.name
         assert found.source == (own / "liboneflow-1.so" if taken else entry.source), name
-    assert kit_contents._compiled(Entry("oneflow.libs/liboneflow-1.so"), Contents((90,))).source is None
+    assert kit_contents._compiled(ArchiveEntry("oneflow.libs/liboneflow-1.so"), Contents((90,))).source is None

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from repro.images import kit_pieces
-from repro.images.kit_pieces import Entry, pack
+from repro.images.kit_pieces import ArchiveEntry, pack
 from repro.images.offline_folder import OfflineError
 from repro.images.offline_kit import TEMPLATES
 from repro.utils import progress
@@ -19,9 +19,9 @@ SETUP = TEMPLATES / "kit-setup.sh"
 @pytest.mark.parametrize("name", ["part.tar.gz", "part.tar.xz"])
 def test_an_archive_is_split_and_the_same_for_the_same_content(tmp_path, name):
     entries = [
-        Entry("a/x", content=bytes(range(256)) * 4, executable=True),
-        Entry("a/y", source=SETUP),
-        Entry("a/z", link="x"),
+        ArchiveEntry("a/x", content=bytes(range(256)) * 4, executable=True),
+        ArchiveEntry("a/y", source=SETUP),
+        ArchiveEntry("a/z", link="x"),
     ]
     packed = []
     for folder in (tmp_path / "1", tmp_path / "2"):
@@ -44,9 +44,9 @@ def test_a_long_part_says_how_far_it_is_and_what_is_left(tmp_path, monkeypatch, 
     line = r"part\.tar\.gz: 2 of about 8 MB packed, \d+ MB written, \d+ s left; now first"
 
     def entries():
-        yield Entry("first", content=os.urandom(2_000_000))
+        yield ArchiveEntry("first", content=os.urandom(2_000_000))
         wait_until(lambda: re.search(line, capsys.readouterr().err))
-        yield Entry("second", content=b"x")
+        yield ArchiveEntry("second", content=b"x")
 
     pack(tmp_path, "part.tar.gz", entries(), 10**6, 1, expected_mb=8)
 
@@ -54,14 +54,14 @@ def test_a_long_part_says_how_far_it_is_and_what_is_left(tmp_path, monkeypatch, 
 def test_a_failing_compressor_fails_the_kit(tmp_path, monkeypatch):
     monkeypatch.setattr(kit_pieces, "XZ", ("sh", "-c", "cat >/dev/null; exit 3"))
     with pytest.raises(OfflineError, match="status 3"):
-        pack(tmp_path, "part.tar.xz", [Entry("x", content=b"x")], 500, 1)
+        pack(tmp_path, "part.tar.xz", [ArchiveEntry("x", content=b"x")], 500, 1)
 
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("name", ["part.tar.gz", "part.tar.xz"])
 def test_an_entry_that_cannot_be_packed_fails_the_kit_and_waits_for_nothing(tmp_path, name):
     def entries():
-        yield Entry("x", content=bytes(4_000_000))
+        yield ArchiveEntry("x", content=bytes(4_000_000))
         raise OfflineError("y is not as its wheel states")
 
     with pytest.raises(OfflineError, match="y is not as its wheel states"):
@@ -76,11 +76,11 @@ def test_a_full_disk_fails_the_kit_and_waits_for_nothing(tmp_path, monkeypatch, 
 
     monkeypatch.setattr(kit_pieces.Pieces, "_next", full)
     with pytest.raises(OSError, match="No space left"):
-        pack(tmp_path, name, [Entry("x", content=os.urandom(4_000_000))], 500, 1)
+        pack(tmp_path, name, [ArchiveEntry("x", content=os.urandom(4_000_000))], 500, 1)
 
 
 def test_there_are_no_more_pieces_than_sort_in_their_order(tmp_path, monkeypatch):
     monkeypatch.setattr(kit_pieces, "MOST_PIECES", 3)
     with pytest.raises(OfflineError, match=r"part.tar.gz would have more than 3 pieces; PART_MIB=<more>"):
-        pack(tmp_path, "part.tar.gz", [Entry("x", content=os.urandom(9000))], 500, 1)
+        pack(tmp_path, "part.tar.gz", [ArchiveEntry("x", content=os.urandom(9000))], 500, 1)
     assert f"{kit_pieces.MOST_PIECES - 1:03}" == "002"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from repro.images.layers import CODE, OF_ANY_BASE, OWN, SHARED, compare
-from repro.images.oci_layout import Image
+from repro.images.oci_layout import LayoutImage
 from repro.images.pins import load_pins
 from repro.images.stack import IMAGE_STACKS, tag_of
 
@@ -15,7 +15,7 @@ PINS = load_pins()
 def image(stack, bases=(PINS.layers["base"],), **changed):
     """An image as pinned but for these layers; its code is anything."""
     above = {name: PINS.layers[name] for name in (*SHARED[1:], OWN[stack])} | {CODE: "f" * 64} | changed
-    return Image(tag_of(stack), "sha256:a", "sha256:b", (*bases, *above.values()), 1)
+    return LayoutImage(tag_of(stack), "sha256:a", "sha256:b", (*bases, *above.values()), 1)
 
 
 def test_every_layer_but_the_code_is_pinned():

@@ -5,7 +5,7 @@ import locale
 import pytest
 
 from repro.images import past_kernels as module
-from repro.images.past_kernels import CompileError, past_kernels
+from repro.images.past_kernels import PastKernelError, past_kernels
 
 PTX_KERNEL = b".visible .entry draw_mask"
 
@@ -41,11 +41,11 @@ def test_another_source_is_compiled_and_its_errors_are_shown(tmp_path, monkeypat
     wrong.write_text("__global__ void broken() { missing(); }")
     monkeypatch.setattr(module, "SOURCE", wrong)
     monkeypatch.setattr(module, "ROOT", tmp_path)
-    with pytest.raises(CompileError, match=r'kernels\.cu cannot be compiled for sm_70:\n.*"missing" is undefined'):
+    with pytest.raises(PastKernelError, match=r'kernels\.cu cannot be compiled for sm_70:\n.*"missing" is undefined'):
         past_kernels(70, tmp_path)
     assert list(tmp_path.glob("*.bin")) == []
 
 
 def test_a_gpu_that_is_too_old_is_refused(tmp_path):
-    with pytest.raises(CompileError, match="from 50 on, not for 37"):
+    with pytest.raises(PastKernelError, match="from 50 on, not for 37"):
         past_kernels(37, tmp_path)

@@ -11,12 +11,12 @@ import pytest
 from repro.cli.image import sbom
 from repro.cli.settings import Exit
 from repro.images.engine import ImageError
-from repro.images.oci_layout import Image
+from repro.images.oci_layout import LayoutImage
 from repro.images.pins import load_pins
 from repro.images.sbom import Scan, complete, judge, licence_rows, scan, scan_lines, write_sbom
 from repro.utils.paths import ROOT
 
-IMAGE = Image("oneflow-reproduction:cu102", "sha256:" + "a" * 64, "sha256:" + "b" * 64, ("c" * 64,), 10)
+IMAGE = LayoutImage("oneflow-reproduction:cu102", "sha256:" + "a" * 64, "sha256:" + "b" * 64, ("c" * 64,), 10)
 
 
 def test_a_scan_knows_found_accepted_and_unknown(tmp_path):

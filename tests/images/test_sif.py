@@ -8,7 +8,7 @@ import pytest
 
 from repro.images import sif
 from repro.images.engine import ImageError
-from repro.images.oci_layout import Image
+from repro.images.oci_layout import LayoutImage
 from repro.images.sif import build_sif
 
 APPTAINER = """#!/bin/sh
@@ -18,7 +18,7 @@ layout=${4#oci:}
 [ -e "$layout/blobs/sha256/1" ] && [ -e "$layout/oci-layout" ] || exit 1
 { echo "$SOURCE_DATE_EPOCH"; cat "$layout/index.json"; } > "$3"
 """
-ONE, OTHER = (Image(f"r:{tag}", f"sha256:{tag}-id", f"sha256:{tag}", (), 1) for tag in ("cu102", "cu102-modern"))
+ONE, OTHER = (LayoutImage(f"r:{tag}", f"sha256:{tag}-id", f"sha256:{tag}", (), 1) for tag in ("cu102", "cu102-modern"))
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from repro.launch.kernels import (
     LIMITS,
     PROGRAM,
     SINGLE,
+    KernelComparison,
     KernelError,
     Kernels,
-    Result,
     compare,
     kernels_here,
     precisions_of,
@@ -167,7 +167,7 @@ def wrong():
     """ResNet50's convolutions as cuDNN 7.6.5 computes them on an H200, and a product that is right."""
     names = ("convolution 3 to 64, 7x7", "convolution 64 to 64, 1x1", "product")
     results = [
-        Result(name, (model,), "fp32", "forward", error, 1e-4)
+        KernelComparison(name, (model,), "fp32", "forward", error, 1e-4)
         for name, model, error in zip(names, ("resnet50", "resnet50", "gpt"), (1.0, 2.7, 3e-7), strict=True)
     ]
     return Kernels("cuda", tuple(results), {}, (), 20.0, ("gpt", "resnet50"))
@@ -203,7 +203,7 @@ def test_a_wrong_model_alone_is_refused(plan, wrong):
 def test_an_operator_of_the_tuned_program_alone_spares_the_published_one(wrong):
     cases = load_catalogue().select("gpt", "DP_1x1x1*")
     plan = make_plan(cases, 1, "published", 1, programs=(PUBLISHED, TUNED))
-    fused = Result("attention", ("gpt",), "fp16", "forward", 0.3, 5e-3, programs=(TUNED,))
+    fused = KernelComparison("attention", ("gpt",), "fp16", "forward", 0.3, 5e-3, programs=(TUNED,))
     kernels = replace(wrong, results=(*wrong.results, fused))
     assert {unit.program for unit in plan.units} == {PUBLISHED, TUNED}
     kernels.refuse_wrong(plan, all_of_it=True)

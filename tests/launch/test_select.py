@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from repro.cluster.cluster import Baseline
+from repro.cluster.cluster import BaselinePlace
 from repro.cluster.inventory import ClusterError
 from repro.launch import select as registry
 from repro.launch.attempt import Limits, Outcome, Tail
@@ -132,7 +132,7 @@ def test_a_cluster_runs_baselines_where_its_inventory_says_that_nodes_have_pytor
     cases, wanted = load_catalogue().select("bert", "bert_1n1g_bs96"), Wanted(baselines=("pytorch",))
     with pytest.raises(PlanError, match=r"all.yml does not say where nodes have PyTorch; set cluster_baseline"):
         select(LaunchOptions(V100)).plan(cases, wanted)
-    there = replace(V100, baseline=Baseline("/opt/conda/bin/python", "pytorch:1"))
+    there = replace(V100, baseline=BaselinePlace("/opt/conda/bin/python", "pytorch:1"))
     plan = select(LaunchOptions(there)).plan(cases, wanted)
     assert [unit.variant for unit in plan.units] == [None, "pytorch"]
     venv = replace(there, runtime_name="venv")

@@ -7,7 +7,7 @@ from repro.perfmodel.constants import BOUNDS, as_toml, load_calibration
 from repro.perfmodel.hardware import describe
 from repro.perfmodel.training import kind_of, training_cases
 from repro.published.cases import load_catalogue
-from repro.published.figures import Figure
+from repro.published.figures import PrintedNumber
 
 CASES = load_catalogue().cases
 CLUSTER = describe("v100x32")
@@ -17,9 +17,9 @@ CALIBRATION = load_calibration()
 def disturbed(case, factor: float):
     """The same case as if other figures had been published."""
     published = case.published
-    memory = None if published.memory_mib is None else Figure(published.memory_mib * factor)
+    memory = None if published.memory_mib is None else PrintedNumber(published.memory_mib * factor)
     return replace(
-        case, published=replace(published, throughput=Figure(published.throughput * factor), memory_mib=memory)
+        case, published=replace(published, throughput=PrintedNumber(published.throughput * factor), memory_mib=memory)
     )
 
 

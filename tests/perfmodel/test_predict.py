@@ -8,7 +8,7 @@ from repro.perfmodel.constants import ELSEWHERE, JUDGES_WITHIN, load_calibration
 from repro.perfmodel.hardware import describe
 from repro.perfmodel.memory import activation_bytes, memory
 from repro.perfmodel.predict import Expectation, expect, fits, predict, slowest_of
-from repro.perfmodel.work import PUBLISHED_PROGRAM, TUNED_PROGRAM, Job
+from repro.perfmodel.work import PUBLISHED_PROGRAM, TUNED_PROGRAM, ModelJob
 from repro.perfmodel.workload import stages
 from repro.published.cases import Layout, load_catalogue
 
@@ -16,10 +16,10 @@ CASES = load_catalogue()
 CALIBRATION = load_calibration()
 CONSTANTS = CALIBRATION.constants
 V100 = describe("v100x32")
-GPT = Job.of(CASES.case("DP_1x1x1_2_1536x16"))
+GPT = ModelJob.of(CASES.case("DP_1x1x1_2_1536x16"))
 
 
-def seconds(job: Job, cluster=V100, **constants):
+def seconds(job: ModelJob, cluster=V100, **constants):
     return predict(job, cluster, replace(CONSTANTS, **constants)).seconds
 
 
@@ -123,10 +123,10 @@ def test_an_uncertainty_that_allows_everything_judges_nothing():
 
 def test_both_programs_fuse_unless_the_published_one_did_not():
     gpt, bert = CASES.case("DP_1x1x1_2_1536x16"), CASES.case("bert_1n1g_bs96")
-    assert Job.of(gpt) == Job.of(gpt, TUNED_PROGRAM)
-    assert Job.of(bert) == replace(Job.of(bert, TUNED_PROGRAM), fused=False)
+    assert ModelJob.of(gpt) == ModelJob.of(gpt, TUNED_PROGRAM)
+    assert ModelJob.of(bert) == replace(ModelJob.of(bert, TUNED_PROGRAM), fused=False)
     with pytest.raises(TypeError, match="fused"):
-        Job("gpt", GPT.shape, GPT.layout, 2)
+        ModelJob("gpt", GPT.shape, GPT.layout, 2)
 
 
 def test_every_published_case_fits_where_it_ran():

@@ -6,15 +6,15 @@ import pytest
 
 from repro.models.registry import spec_of
 from repro.perfmodel.transformer import parameters
-from repro.perfmodel.work import Job, state_bytes
+from repro.perfmodel.work import ModelJob, state_bytes
 from repro.perfmodel.workload import flops, stages
 from repro.published.cases import Layout, load_catalogue
 
 CATALOGUE = load_catalogue()
 
 
-def job(name: str, **changes) -> Job:
-    return replace(Job.of(CATALOGUE.case(name)), **changes)
+def job(name: str, **changes) -> ModelJob:
+    return replace(ModelJob.of(CATALOGUE.case(name)), **changes)
 
 
 def total_flops(line) -> float:

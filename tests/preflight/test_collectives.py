@@ -10,7 +10,7 @@ import pytest
 from repro.launch.local_attempt import local_programs
 from repro.perfmodel.hardware import describe, from_devices
 from repro.preflight import collectives as allreduce
-from repro.preflight.collectives import LIMITS, PROGRAM, MeasurementError, link_gbs, measure
+from repro.preflight.collectives import LIMITS, PROGRAM, CollectiveError, link_gbs, measure
 from repro.runs.failures import Failure
 from tests.support.paths import ROOT
 from tests.support.paths import TRAINER_PYTHON as PYTHON
@@ -49,7 +49,7 @@ def test_one_rank_has_nothing_to_send(tmp_path, attempt_of, monkeypatch):
 
 def test_a_wrong_configuration_names_its_key(tmp_path, attempt_of, monkeypatch):
     monkeypatch.setitem(allreduce.SIZES, "cpu", (2,))
-    with pytest.raises(MeasurementError, match=r"sizes\[0\]: 2 is not a whole number of at least 4"):
+    with pytest.raises(CollectiveError, match=r"sizes\[0\]: 2 is not a whole number of at least 4"):
         measure(attempt_of, 1, "cpu", tmp_path / "measured")
 
 
@@ -79,7 +79,7 @@ def test_events_of_other_ranks_and_of_gpus_are_left_out(tmp_path):
 def test_a_failure_is_told_with_the_end_of_the_log(tmp_path):
     failure = Failure("rank {rank} exited with status {status}", {"rank": 1, "status": 1})
     failed = RecordedAttempt([START], failure, "a\nlog: NCCL WARN unhandled system error")
-    with pytest.raises(MeasurementError, match="rank 1 exited with status 1\na\nlog: NCCL WARN"):
+    with pytest.raises(CollectiveError, match="rank 1 exited with status 1\na\nlog: NCCL WARN"):
         measure(lambda config, folder: failed, 2, "cuda", tmp_path / "m")
 
 

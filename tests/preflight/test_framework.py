@@ -9,14 +9,14 @@ import pytest
 
 from repro.cli import preflight as preflight_tasks
 from repro.cluster.ssh import RemoteError
-from repro.preflight.collectives import Table, hardware_of, judge
+from repro.preflight.collectives import CollectiveTable, hardware_of, judge
 from repro.preflight.framework import (
     FAILED,
     OK,
     UNAVAILABLE,
     WARNING,
-    Check,
-    Entry,
+    ChecklistEntry,
+    PreflightCheck,
     PreflightError,
     choose,
     failed,
@@ -30,7 +30,7 @@ from tests.support.recorded import machine
 
 
 def test_checks_are_chosen_by_name():
-    checks = [Check(name, name, ok) for name in ("disk", "port", "link")]
+    checks = [PreflightCheck(name, name, ok) for name in ("disk", "port", "link")]
     assert [check.name for check in choose(checks, "link, disk")] == ["disk", "link"]
     assert choose(checks, None) == checks
     with pytest.raises(PreflightError, match="ONLY=lnk: no such check; known checks: disk, port, link"):
@@ -39,20 +39,20 @@ def test_checks_are_chosen_by_name():
 
 def test_machines_are_checked_at_once():
     barrier = threading.Barrier(3, timeout=patience())
-    check = Check("all", "all at once", lambda subject: ok(f"{subject.name} {barrier.wait() >= 0}"))
+    check = PreflightCheck("all", "all at once", lambda subject: ok(f"{subject.name} {barrier.wait() >= 0}"))
     found = next(run_checks([check], [machine({}, name=f"node{number}") for number in (1, 2, 3)]))
     assert [entry.machine for entry in found] == ["node1", "node2", "node3"]
 
 
 def test_a_check_of_all_machines_together_gets_them_all():
-    check = Check("pairs", "pairs", lambda machines: ok(str(len(machines))), together=True)
+    check = PreflightCheck("pairs", "pairs", lambda machines: ok(str(len(machines))), together=True)
     (entry,) = next(run_checks([check], [machine({}, name="node1"), machine({}, name="node2")]))
     assert (entry.machine, entry.finding.found) == ("all", "2")
 
 
 def test_findings_come_one_check_after_the_other():
-    slow = Check("slow", "slow", lambda subject: time.sleep(30) or ok("late"))
-    entries = run_checks([Check("first", "first", lambda subject: ok("here")), slow], [machine({})])
+    slow = PreflightCheck("slow", "slow", lambda subject: time.sleep(30) or ok("late"))
+    entries = run_checks([PreflightCheck("first", "first", lambda subject: ok("here")), slow], [machine({})])
     started = time.monotonic()
     assert next(entries)[0].finding.found == "here"
     assert time.monotonic() - started < 5 * slowness()
@@ -62,7 +62,7 @@ def test_a_node_that_is_lost_is_a_finding():
     def look(subject):
         raise RemoteError("node1", "the connection was lost while `df` ran")
 
-    (entry,) = next(run_checks([Check("disk", "disk", look)], [machine({})]))
+    (entry,) = next(run_checks([PreflightCheck("disk", "disk", look)], [machine({})]))
     assert entry.finding.result == FAILED
     assert "connection was lost" in entry.finding.found
 
@@ -76,7 +76,7 @@ def test_only_files_that_exist_are_read(tmp_path):
 
 def table(bus, device="cuda", transports=("P2P",)):
     row = {"bytes": 1024, "calls": 1, "windows_s": [2e-5], "seconds": 2e-5, "algorithm_gbs": bus, "bus_gbs": bus}
-    return Table(device, 4, (row,), (), {}, (), transports)
+    return CollectiveTable(device, 4, (row,), (), {}, (), transports)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_hardware_is_taken_from_names_and_links():
 
 
 def entry(name, finding):
-    return Entry("disk", "space", name, finding, 0.1)
+    return ChecklistEntry("disk", "space", name, finding, 0.1)
 
 
 def test_machines_with_the_same_finding_share_a_line(capsys):

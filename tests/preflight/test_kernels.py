@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-from repro.launch.kernels import Kernels, Result
+from repro.launch.kernels import KernelComparison, Kernels
 from repro.preflight.framework import FAILED, OK
 from repro.preflight.kernels import judge
 
 
 def test_preflight_names_the_worst_and_what_helps():
     results = [
-        Result("convolution 3 to 64, 7x7", ("resnet50",), "fp32", "forward", 1.0, 1e-4),
-        Result("convolution 64 to 64, 1x1", ("resnet50",), "fp32", "forward", 2.7, 1e-4),
-        Result("product", ("gpt",), "fp32", "forward", 3e-7, 1e-4),
+        KernelComparison("convolution 3 to 64, 7x7", ("resnet50",), "fp32", "forward", 1.0, 1e-4),
+        KernelComparison("convolution 64 to 64, 1x1", ("resnet50",), "fp32", "forward", 2.7, 1e-4),
+        KernelComparison("product", ("gpt",), "fp32", "forward", 3e-7, 1e-4),
     ]
     kernels = Kernels("cuda", tuple(results), {}, (), 20.0)
     finding = judge(kernels)

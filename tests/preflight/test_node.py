@@ -5,7 +5,7 @@ import time
 import pytest
 
 from repro.cluster.local_shell import LocalShell
-from repro.cluster.ssh import Result
+from repro.cluster.ssh import CommandResult
 from repro.preflight.framework import FAILED, OK, UNAVAILABLE, WARNING, Expected, Machine, run_checks
 from repro.preflight.node import CHECKS
 from tests.support.recorded import machine
@@ -82,11 +82,11 @@ class Clock:
     def run(self, argv, **options):
         if argv[0] == "chronyc":
             self.ahead = 0.0
-            return Result("200 OK", "", 0)
+            return CommandResult("200 OK", "", 0)
         time.sleep(self.delay / 2)
         now = time.time() + self.ahead
         time.sleep(self.delay / 2)
-        return Result(f"{now:.9f}\n", "", 0)
+        return CommandResult(f"{now:.9f}\n", "", 0)
 
 
 @pytest.mark.parametrize(("ahead", "result"), [(0.0, OK), (-0.02, OK), (0.5, WARNING), (-30.0, FAILED)])
@@ -108,6 +108,6 @@ def test_a_wrong_clock_can_be_set():
 
 @pytest.mark.parametrize(("answer", "result"), [("yes", OK), ("no", WARNING)])
 def test_this_machine_asks_for_a_time_server(monkeypatch, answer, result):
-    monkeypatch.setattr(LocalShell, "run", lambda self, argv, **options: Result(answer + "\n", "", 0))
+    monkeypatch.setattr(LocalShell, "run", lambda self, argv, **options: CommandResult(answer + "\n", "", 0))
     (entry,) = next(run_checks([NAMED["clock"]], [Machine("this machine", LocalShell())]))
     assert entry.finding.result == result

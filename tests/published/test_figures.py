@@ -6,7 +6,7 @@ import json
 import pytest
 
 from repro.published.cases import load_catalogue
-from repro.published.figures import Figure, load_peers, peers
+from repro.published.figures import PrintedNumber, load_peers, peers
 
 CATALOGUE = load_catalogue()
 
@@ -60,7 +60,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 def test_a_figure_remembers_its_digits():
-    figure = Figure("383.760")
+    figure = PrintedNumber("383.760")
     assert figure == 383.76 and str(figure) == f"{figure}" == "383.760" and f"{figure:.1f}" == "383.8"
     assert figure.decimals == 3 and figure.half_unit == 0.0005
     assert copy.deepcopy(figure).text == "383.760" and json.dumps(figure) == "383.76"
@@ -71,7 +71,7 @@ def test_a_figure_remembers_its_digits():
     [("7.71", 7.7149, True), ("7.71", 7.715, True), ("7.71", 7.7151, False), ("4456", 4456.4, True), ("1", 1.6, False)],
 )
 def test_a_figure_agrees_with_what_rounds_to_it(text, value, agrees):
-    assert Figure(text).agrees(value) is agrees
+    assert PrintedNumber(text).agrees(value) is agrees
 
 
 def test_peers_resnet50():

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from repro.published.cases import CaseError, load_catalogue
-from repro.published.history import FILE, REFERENCE, Source, calculate, load_history, numbers, unfounded
+from repro.published.history import FILE, REFERENCE, HistorySource, calculate, load_history, numbers, unfounded
 from tests.support.paths import ROOT
 
 CATALOGUE = load_catalogue()
@@ -72,8 +72,8 @@ def test_every_source_leads_to_lines_at_a_commit():
 
 def test_links_name_lines_or_the_commit():
     commit = "a" * 40
-    assert Source(f"a/b@{commit}:c/d.py#L3-L5", "x").link == f"https://github.com/a/b/blob/{commit}/c/d.py#L3-L5"
-    assert Source(f"a/b@{commit}", "x").link == f"https://github.com/a/b/commit/{commit}"
+    assert HistorySource(f"a/b@{commit}:c/d.py#L3-L5", "x").link == f"https://github.com/a/b/blob/{commit}/c/d.py#L3-L5"
+    assert HistorySource(f"a/b@{commit}", "x").link == f"https://github.com/a/b/commit/{commit}"
 
 
 def test_quotes_from_this_project_are_there():

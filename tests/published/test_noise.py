@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from repro.published.cases import load_catalogue
-from repro.published.figures import Figure
+from repro.published.figures import PrintedNumber
 from repro.published.noise import baseline, duplicates, published_noise, speedup
 
 CATALOGUE = load_catalogue()
@@ -51,5 +51,5 @@ def test_printed_speedups_follow_from_the_throughputs():
 
 def test_a_changed_speedup_is_seen():
     case = CATALOGUE.case("resnet50_0821_1n8g_bs128")
-    changed = replace(case.published, speedup=Figure("7.72"))
+    changed = replace(case.published, speedup=PrintedNumber("7.72"))
     assert not changed.speedup.agrees(speedup(case, CATALOGUE.cases))

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from repro.simulation import machine_disk, machines, qemu
-from repro.simulation.engine import EngineError
+from repro.simulation.engine import SimulationEngineError
 from repro.simulation.machine_disk import Disk
 from repro.simulation.machines import Machines, attach, missing, remove_leftovers, up
 
@@ -41,14 +41,16 @@ def test_what_is_missing_is_named_with_what_to_install(monkeypatch, absent, said
 
 def test_a_name_that_is_up_or_of_containers_is_refused(home):
     (home / "machines/sim-vm").mkdir(parents=True)
-    with pytest.raises(EngineError, match="sim-vm is up already; `make sim-down KIND=vm NAME=sim-vm` removes it"):
+    with pytest.raises(
+        SimulationEngineError, match="sim-vm is up already; `make sim-down KIND=vm NAME=sim-vm` removes it"
+    ):
         up("sim-vm", 2)
     (home / "inventories/sim").mkdir(parents=True)
-    with pytest.raises(EngineError, match="sim is the name of simulated nodes in containers"):
+    with pytest.raises(SimulationEngineError, match="sim is the name of simulated nodes in containers"):
         up("sim", 2)
-    with pytest.raises(EngineError, match="from 1 to 16"):
+    with pytest.raises(SimulationEngineError, match="from 1 to 16"):
         up("many", 17)
-    with pytest.raises(EngineError, match="other is not up; up are: sim-vm"):
+    with pytest.raises(SimulationEngineError, match="other is not up; up are: sim-vm"):
         attach("other")
 
 

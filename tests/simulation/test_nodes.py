@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from repro.simulation.engine import EngineError
+from repro.simulation.engine import SimulationEngineError
 from repro.simulation.nodes import STARTED, THIRD, Nodes, _free_third, are_kept
 from tests.support.patience import patience
 
@@ -57,7 +57,7 @@ def test_a_node_that_runs_is_up():
     ],
 )
 def test_why_a_node_is_not_up(answers, message):
-    with pytest.raises(EngineError) as error:
+    with pytest.raises(SimulationEngineError) as error:
         node(**answers).wait("node1")
     assert str(error.value) == message
 
@@ -127,5 +127,5 @@ def test_a_node_is_entered_by_its_first_process_which_is_asked_for_again_once_th
         second.kill()
     engine.answers = {"inspect": ""}
     assert found.root("node1", "true", check=False) == ""
-    with pytest.raises(EngineError, match="does not run"):
+    with pytest.raises(SimulationEngineError, match="does not run"):
         found.root("node1", "true")

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from repro.models.past import DIRECTIONS
-from repro.perfmodel.past_kernels import Measured, Timed
+from repro.perfmodel.past_kernels import Timed, TimedOperators
 from repro.planning.past import subjects
 from repro.published.cases import Case
 
@@ -20,7 +20,7 @@ KERNELS = {
 """Milliseconds of each kernel in a call, by phase; `flush_cache` runs besides."""
 
 
-def measured(cases: list[Case], gpu: str = "NVIDIA H100 80GB HBM3", **times: float) -> Measured:
+def measured(cases: list[Case], gpu: str = "NVIDIA H100 80GB HBM3", **times: float) -> TimedOperators:
     """Every operator of these cases, each call with the same milliseconds."""
     given = {"past_ms": 0.3, "cold_ms": 0.4, "present_ms": 0.1, **times}
     operators = [
@@ -28,7 +28,7 @@ def measured(cases: list[Case], gpu: str = "NVIDIA H100 80GB HBM3", **times: flo
         for each in subjects(cases)
         for direction in DIRECTIONS
     ]
-    return Measured(gpu, 132, 1980.0, {"oneflow": "0.8.0", "cudnn": "7605"}, "130000", tuple(operators), {})
+    return TimedOperators(gpu, 132, 1980.0, {"oneflow": "0.8.0", "cudnn": "7605"}, "130000", tuple(operators), {})
 
 
 def write_results(folder: Path, launches=None, errors=(), more=(), end=True) -> Path:

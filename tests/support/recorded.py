@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from repro.cluster.local_shell import NOT_FOUND
-from repro.cluster.ssh import Result
+from repro.cluster.ssh import CommandResult
 from repro.launch.attempt import Outcome
 from repro.preflight.framework import Expected, Machine
 from repro.runs.failures import Failure
@@ -27,8 +27,8 @@ class Recorded:
                 if isinstance(answer, list):
                     answer = answer.pop(0) if len(answer) > 1 else answer[0]
                 status, text = answer if isinstance(answer, tuple) else (0, answer)
-                return Result(text, text if status else "", status)
-        return Result("", f"bash: {argv[0]}: command not found", NOT_FOUND)
+                return CommandResult(text, text if status else "", status)
+        return CommandResult("", f"bash: {argv[0]}: command not found", NOT_FOUND)
 
     def close(self):
         pass

@@ -10,7 +10,7 @@ from repro.analysis.stopping import enough
 from repro.analysis.verdict import DECIDED, case_ratio, outcome, tolerance
 from repro.planning.plan import CONFIDENCE, PUBLISHED_REPEATS, verdict_looks
 from repro.published.cases import Case, load_catalogue
-from repro.published.figures import Figure
+from repro.published.figures import PrintedNumber
 from repro.utils.sequential import Look, Looks
 from repro.utils.stats import largest_trim, median, order_coverage
 
@@ -70,8 +70,8 @@ def _printed(case: Case, repeats: list[float]) -> Case:
     if not repeats:
         return case
     decimals = case.published.repeats[0].decimals
-    printed = tuple(Figure(f"{value:.{decimals}f}") for value in repeats)
-    figure = Figure(f"{median(printed):.{decimals}f}")
+    printed = tuple(PrintedNumber(f"{value:.{decimals}f}") for value in repeats)
+    figure = PrintedNumber(f"{median(printed):.{decimals}f}")
     return replace(case, published=replace(case.published, throughput=figure, repeats=printed))
 
 

@@ -246,7 +246,7 @@ def start(order: dict) -> subprocess.Popen:
             stdout=stdout,
             stderr=stderr,
             start_new_session=True,
-            env={**{name: each for name, each in os.environ.items() if name not in PYTHONS}, **mark(order["work"])},
+            env={**{name: value for name, value in os.environ.items() if name not in PYTHONS}, **mark(order["work"])},
             preexec_fn=prepare,
         )
 

@@ -16,10 +16,10 @@ def gpus(fields: tuple[str, ...] = FIELDS) -> list[dict]:
 
     Drivers before 2021 do not report the compute capability; then `compute_cap` is missing.
     """
-    found = query(fields)
-    for gpu, capability in zip(found, query(("compute_cap",))):
+    devices = query(fields)
+    for gpu, capability in zip(devices, query(("compute_cap",))):
         gpu.update(capability)
-    return found
+    return devices
 
 
 def query(fields: tuple[str, ...]) -> list[dict]:
@@ -43,14 +43,14 @@ def query(fields: tuple[str, ...]) -> list[dict]:
 
 def files(patterns: list[str]) -> dict:
     """{path: [bytes, time of its last change in ns]} of the files that match."""
-    found = {}
+    by_path = {}
     for path in sorted(path for pattern in patterns for path in glob.glob(pattern)):
         try:
             about = os.stat(path)
         except OSError:
             continue
-        found[path] = [about.st_size, about.st_mtime_ns]
-    return found
+        by_path[path] = [about.st_size, about.st_mtime_ns]
+    return by_path
 
 
 def make_libraries(commands: dict[str, list[str]]) -> None:

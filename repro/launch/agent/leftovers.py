@@ -24,7 +24,7 @@ ROUNDS = 5
 WAIT_S = 10.0
 
 
-class Container(NamedTuple):
+class LeftContainer(NamedTuple):
     """A container of a run, by the labels that its agent gave it; texts that are empty are not known."""
 
     id: str
@@ -76,7 +76,7 @@ def sweep_processes(work: str) -> list[str]:
     return list(left.values())
 
 
-def containers() -> list[Container]:
+def containers() -> list[LeftContainer]:
     """The containers of all runs that the engine has, in whatever state; none if it does not answer."""
     fields = [".ID", ".Names", ".Status", *(f'(.Label "{name}")' for name in (RUN, USER, WORK, AGENT))]
     form = "[" + ",".join(f"{{{{json {field}}}}}" for field in fields) + "]"
@@ -84,36 +84,36 @@ def containers() -> list[Container]:
         lines = docker("ps", "--all", "--no-trunc", "--filter", f"label={RUN}", "--format", form).stdout.splitlines()
     except (OSError, subprocess.TimeoutExpired):
         return []
-    found = []
+    listed = []
     for line in lines:
         number, name, status, *own = map(printable, json.loads(line))
-        found.append(Container(number, name, not status.startswith(("Exited", "Created", "Dead")), *own))
-    return found
+        listed.append(LeftContainer(number, name, not status.startswith(("Exited", "Created", "Dead")), *own))
+    return listed
 
 
-def left_behind(work: str) -> list[Container]:
+def left_behind(work: str) -> list[LeftContainer]:
     """What dead runs of this account have left that used the same work folder."""
     mine = (str(os.getuid()), os.path.realpath(work))
-    return [each for each in containers() if (each.user, each.work) == mine and each.abandoned]
+    return [container for container in containers() if (container.user, container.work) == mine and container.abandoned]
 
 
 def sweep(work: str) -> list[str]:
     """Remove what `left_behind` gives, until it gives nothing; the names of what was removed."""
     removed: list[str] = []
     for _ in range(ROUNDS):
-        found = left_behind(work)
-        if not found:
+        abandoned = left_behind(work)
+        if not abandoned:
             break
-        removed += [each.name for each in found]
-        remove(found)
+        removed += [container.name for container in abandoned]
+        remove(abandoned)
         time.sleep(0.2)
     return list(dict.fromkeys(removed))
 
 
-def remove(chosen: list[Container]) -> None:
+def remove(chosen: list[LeftContainer]) -> None:
     """Remove containers whether they run or not."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        docker("rm", "--force", "--volumes", *(each.id for each in chosen))
+        docker("rm", "--force", "--volumes", *(container.id for container in chosen))
 
 
 def clear(work: str) -> tuple[list[str], list[dict]]:
@@ -124,8 +124,12 @@ def clear(work: str) -> tuple[list[str], list[dict]]:
     removed = sweep(work)
     deadline = time.monotonic() + WAIT_S
     while True:
-        others = [each for each in containers() if each.runs]
-        if not others or all(each.abandoned or not each.agent for each in others) or time.monotonic() > deadline:
-            return removed, [each.described() for each in others]
+        others = [container for container in containers() if container.runs]
+        if (
+            not others
+            or all(container.abandoned or not container.agent for container in others)
+            or time.monotonic() > deadline
+        ):
+            return removed, [container.described() for container in others]
         time.sleep(0.5)
         removed += sweep(work)

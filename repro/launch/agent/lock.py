@@ -55,8 +55,8 @@ def folder() -> str:
         return os.environ[SEAM]
     for place in PLACES:
         with contextlib.suppress(OSError):
-            found = os.lstat(place)
-            if stat.S_ISDIR(found.st_mode) and found.st_uid == 0 and found.st_mode & 0o1007 == 0o1007:
+            state = os.lstat(place)
+            if stat.S_ISDIR(state.st_mode) and state.st_uid == 0 and state.st_mode & 0o1007 == 0o1007:
                 return place
     raise LockError(
         f"none of {' and '.join(PLACES)} is a folder of root's that all accounts can write and that is sticky "
@@ -158,11 +158,11 @@ def acquire(holder: dict, patience: float) -> NodeLock:
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EAGAIN):
                 raise
-            found = _recorded_holder(handle)
+            occupant = _recorded_holder(handle)
             os.close(handle)
-            ours = found and (found.get("mark"), found.get("node")) == (holder["mark"], holder.get("node"))
-            if found and (not ours or time.monotonic() > deadline):
-                raise Held(found) from None
+            ours = occupant and (occupant.get("mark"), occupant.get("node")) == (holder["mark"], holder.get("node"))
+            if occupant and (not ours or time.monotonic() > deadline):
+                raise Held(occupant) from None
             time.sleep(POLL_S)
         else:
             with contextlib.suppress(FileNotFoundError):
@@ -193,9 +193,9 @@ def current_holder() -> dict | None:
 def _recorded_holder(handle: int) -> dict | None:
     """As `holder_of`; one that has only just taken the lock gets the time to record itself."""
     deadline = time.monotonic() + RECORD_S
-    while (found := holder_of(handle)) and "mark" not in found and time.monotonic() < deadline:
+    while (holder := holder_of(handle)) and "mark" not in holder and time.monotonic() < deadline:
         time.sleep(POLL_S / 2)
-    return found
+    return holder
 
 
 def holder_of(handle: int) -> dict | None:
@@ -210,12 +210,12 @@ def holder_of(handle: int) -> dict | None:
     if kind == fcntl.F_UNLCK:
         return None
     pid = max(pid, 0)
-    found = _recorded(folder(), pid) if pid else {}
-    uid = found.get("uid", owner(pid) if pid else None)
+    recorded = _recorded(folder(), pid) if pid else {}
+    uid = recorded.get("uid", owner(pid) if pid else None)
     if uid is not None:
-        found.update(uid=uid, account=account(uid))
+        recorded.update(uid=uid, account=account(uid))
     more = {"process": identity(pid), "stopped": is_stopped(pid), "may_end": pid > 0 and may_end(pid)}
-    return {**found, "pid": pid, **more}
+    return {**recorded, "pid": pid, **more}
 
 
 def account(uid: int) -> str:
@@ -231,11 +231,11 @@ def _recorded(place: str, pid: int) -> dict:
     uid = owner(pid)
     paths = [_record_path(place, uid)] if uid is not None else sorted(glob.glob(_record_path(place, "*")))
     for path in paths:
-        content, found = _content(path)
+        content, state = _content(path)
         hidden = uid is None  # then the record alone says whose process that is
         if content.get("pid") == pid and (hidden or goes_on(str(content.get("process")))):
             texts = {key: printable(value) for key, value in content.items() if isinstance(value, str)}
-            return {**texts, "uid": found.st_uid, "silent_s": max(0.0, time.time() - found.st_mtime)}
+            return {**texts, "uid": state.st_uid, "silent_s": max(0.0, time.time() - state.st_mtime)}
     return {}
 
 
@@ -245,12 +245,12 @@ def _content(path: str) -> tuple[dict, os.stat_result]:
     with contextlib.suppress(OSError, ValueError):
         handle = os.open(path, os.O_RDONLY | OPEN)
         try:
-            found = os.fstat(handle)
+            state = os.fstat(handle)
             content = json.loads(os.read(handle, RECORD_BYTES))
         finally:
             os.close(handle)
-        if stat.S_ISREG(found.st_mode) and path == _record_path(os.path.dirname(path), found.st_uid):
-            return (content, found) if isinstance(content, dict) else ({}, nothing)
+        if stat.S_ISREG(state.st_mode) and path == _record_path(os.path.dirname(path), state.st_uid):
+            return (content, state) if isinstance(content, dict) else ({}, nothing)
     return {}, nothing
 
 
@@ -290,14 +290,14 @@ def _create(path: str) -> None:
 def _whose(path: str) -> str:
     """Who can put a file right."""
     try:
-        found = os.lstat(path)
+        state = os.lstat(path)
     except OSError:
         return "ask an administrator of this node"
-    kind = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "what is there"
+    kind = "a symbolic link" if stat.S_ISLNK(state.st_mode) else "what is there"
     whose = (
         ""
-        if found.st_uid == os.getuid()
-        else f"ask account {account(found.st_uid)} or an administrator of this node to "
+        if state.st_uid == os.getuid()
+        else f"ask account {account(state.st_uid)} or an administrator of this node to "
     )
     return f"{whose}remove {kind}"
 

@@ -47,13 +47,13 @@ def remove_containers(*match: str) -> None:
 
     An engine that does not answer may have some all the same: it is asked again for `PATIENCE_S`.
     """
-    filters = [word for each in match for word in ("--filter", each)]
+    filters = [word for condition in match for word in ("--filter", condition)]
     rounds, deadline = 0, time.monotonic() + PATIENCE_S
     while rounds < ROUNDS:
         done = docker("ps", "--all", "--quiet", *filters)
-        found = done.stdout.split()
-        if found:
-            docker("rm", "--force", "--volumes", *found)
+        ids = done.stdout.split()
+        if ids:
+            docker("rm", "--force", "--volumes", *ids)
             rounds += 1
         elif not done.returncode or time.monotonic() > deadline:
             break
@@ -74,12 +74,12 @@ def engines() -> set[tuple[int, str]]:
 
     Where /proc hides other accounts' processes (hidepid), the engine's own record of its number is asked.
     """
-    found = set()
+    running = set()
     for entry in glob.glob("/proc/[0-9]*"):
         if _first_line(entry + "/comm") == "dockerd":
             fields = _first_line(entry + "/stat").rpartition(")")[2].split()
-            found |= {(int(entry[6:]), fields[19])} if fields else set()
-    return found or {each for path in ENGINE_PIDS if (each := _recorded_engine(path))}
+            running |= {(int(entry[6:]), fields[19])} if fields else set()
+    return running or {each for path in ENGINE_PIDS if (each := _recorded_engine(path))}
 
 
 def _recorded_engine(path: str) -> tuple[int, str] | None:
@@ -103,7 +103,7 @@ def image_ids(names: list[str]) -> dict:
 
     An ID is the digest of an image's configuration, or in an engine that keeps images in containerd of its manifest.
     """
-    found = {}
+    ids = {}
     for name in names:
         try:
             done = docker("image", "inspect", "--format", "{{.Id}}", name)
@@ -112,8 +112,8 @@ def image_ids(names: list[str]) -> dict:
         if done.returncode and not any(words in done.stderr.lower() for words in NOT_HERE):
             return {"error": (done.stderr.strip().splitlines() or ["?"])[-1]}
         given = done.stdout.strip()
-        found[name] = "sha256:" + given if re.match(r"[0-9a-f]{64}$", given) else given or None
-    return {"found": found}
+        ids[name] = "sha256:" + given if re.match(r"[0-9a-f]{64}$", given) else given or None
+    return {"found": ids}
 
 
 def image_file(path: str, tool: str) -> dict:
@@ -176,8 +176,8 @@ def port_is_free(port: int) -> bool:
 
 def launcher(work: str) -> str:
     """OneFlow's launcher in the node's venv, empty if there is none."""
-    found = glob.glob(os.path.join(work, "venv/lib/python3*/site-packages/oneflow/distributed/launch.py"))
-    return found[0] if found else ""
+    paths = glob.glob(os.path.join(work, "venv/lib/python3*/site-packages/oneflow/distributed/launch.py"))
+    return paths[0] if paths else ""
 
 
 def affinity() -> dict:

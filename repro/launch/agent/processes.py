@@ -77,7 +77,7 @@ def of_run(first: int, mark: str) -> list[str]:
     chosen -= {os.getpid()}
     while more := {pid for pid, parent in parents.items() if parent in chosen} - chosen - {os.getpid()}:
         chosen |= more
-    return [each for pid in sorted(chosen) if owner(pid) == uid and (each := identity(pid))]
+    return [process for pid in sorted(chosen) if owner(pid) == uid and (process := identity(pid))]
 
 
 def end(chosen: Iterable[str]) -> list[str]:
@@ -87,7 +87,7 @@ def end(chosen: Iterable[str]) -> list[str]:
         for process in left:
             _signal(process, kind)
         deadline = time.monotonic() + END_S
-        while (left := [each for each in left if goes_on(each)]) and time.monotonic() < deadline:
+        while (left := [process for process in left if goes_on(process)]) and time.monotonic() < deadline:
             time.sleep(POLL_S)
     return left
 
@@ -121,8 +121,8 @@ def of_account() -> list[int]:
 
 def of_session(leader: int) -> list[str]:
     """The processes of this account in the session that a process began, whether that goes on or not."""
-    found = [pid for pid in of_account() if stat(pid)[3:4] == [str(leader)]]
-    return [each for pid in found if (each := identity(pid))]
+    pids = [pid for pid in of_account() if stat(pid)[3:4] == [str(leader)]]
+    return [process for pid in pids if (process := identity(pid))]
 
 
 def environment(pid: int) -> dict[str, str]:
@@ -197,12 +197,12 @@ def _words(pid: int) -> list[str]:
 
 def _parents() -> dict[int, int]:
     """Every process that can be seen, with its parent."""
-    found = {}
+    parents = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         fields = stat(int(name))
         if fields:
-            found[int(name)] = int(fields[1])
-    return found
+            parents[int(name)] = int(fields[1])
+    return parents
 
 
 def stat(pid: int) -> list[str]:

@@ -135,15 +135,15 @@ class Ranks:
             for index, pid in new_ranks(self._launcher, self._count, self._pids).items():
                 self._pids[index] = pid
                 self._watch(pid)
-        found = []
+        ended = []
         for index, pid in sorted(self._pids.items()):
             status = exit_status(pid)
             if status is not None and index not in self._reported and self._goes_on():
                 self._reported.add(index)
-                found.append((self._first + index, status))
+                ended.append((self._first + index, status))
                 if pid in self._handles:
                     os.close(self._handles.pop(pid))
-        return found
+        return ended
 
     def _goes_on(self) -> bool:
         """Whether the launcher does, and its parent, which as a container's first process takes all others along."""
@@ -179,22 +179,22 @@ def _below(pid: int, words: list[str]) -> int:
     for child in children(pid):
         if command_line(child)[: len(words)] == words:
             return child
-        if found := _below(child, words):
-            return found
+        if descendant := _below(child, words):
+            return descendant
     return 0
 
 
-def new_ranks(launcher: int, count: int, known: dict[int, int]) -> dict[int, int]:
+def new_ranks(launcher: int, count: int, known_ranks: dict[int, int]) -> dict[int, int]:
     """Local rank -> process number of those among a launcher's `count` ranks that are not `known` yet.
 
     A process shows itself which rank it is. One that has ended already is known by its place, if all are seen at once:
     with one missing, hidden or waited for, those behind it would be taken for the ranks before them.
     """
-    if len(known) == count:
+    if len(known_ranks) == count:
         return {}
     pids = children(launcher)
     ranks = range(count) if len(pids) == count else map(_local_rank, pids)
-    return {rank: pid for rank, pid in zip(ranks, pids) if rank is not None and pid not in known.values()}
+    return {rank: pid for rank, pid in zip(ranks, pids) if rank is not None and pid not in known_ranks.values()}
 
 
 def _local_rank(pid: int) -> int | None:

@@ -26,21 +26,21 @@ def find_cupti(given: str = "", toolkits: tuple[str, ...] = TOOLKITS) -> str:
     OSError if there is none.
     """
     if given:
-        found = given if os.path.isfile(given) else newest(glob.glob(os.path.join(given, "libcupti.so.*")))
-        if not found:
+        library = given if os.path.isfile(given) else newest(glob.glob(os.path.join(given, "libcupti.so.*")))
+        if not library:
             raise OSError(
                 f"CUPTI={given}: on a cluster it is a libcupti.so of version {OLDEST} or later on its nodes, or a "
                 "folder there that holds one"
             )
-        return found
-    found = newest([path for folder in toolkits for path in glob.glob(os.path.join(folder, BY_VERSION))])
-    found = found or newest(of_the_loader())
-    if not found:
+        return library
+    library = newest([path for folder in toolkits for path in glob.glob(os.path.join(folder, BY_VERSION))])
+    library = library or newest(of_the_loader())
+    if not library:
         raise OSError(
             "a GPU's kernels are traced with CUPTI, a part of the CUDA toolkit, and none was found there; "
             f"CUPTI=<folder> names a folder of the nodes that holds libcupti.so.{OLDEST} or later"
         )
-    return found
+    return library
 
 
 def newest(paths: list[str]) -> str:
@@ -54,7 +54,7 @@ def of_the_loader() -> list[str]:
     tool = shutil.which("ldconfig", path="/usr/sbin:/sbin")
     if tool is None:
         return []
-    known = subprocess.run(
+    listing = subprocess.run(
         [tool, "-p"], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
     ).stdout
-    return [line.rpartition(" => ")[2] for line in known.splitlines() if "libcupti.so." in line]
+    return [line.rpartition(" => ")[2] for line in listing.splitlines() if "libcupti.so." in line]

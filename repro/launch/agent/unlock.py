@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from repro.launch.agent.leftovers import Container, containers, remove
+from repro.launch.agent.leftovers import LeftContainer, containers, remove
 from repro.launch.agent.lock import current_holder
 from repro.launch.agent.processes import END_S, POLL_S, command, end, number, of_run
 
@@ -19,8 +19,8 @@ def survey() -> dict:
     holder, processes, chosen = _found()
     return {
         "holder": holder,
-        "processes": [[number(each), command(number(each))] for each in processes],
-        "containers": [each.described() for each in chosen],
+        "processes": [[number(process), command(number(process))] for process in processes],
+        "containers": [container.described() for container in chosen],
     }
 
 
@@ -38,7 +38,7 @@ def free(expected: str) -> dict:
     left = end(processes)
     if chosen:
         remove(chosen)
-    return {"left": [number(each) for each in left], "holder": _next_holder(number(expected))}
+    return {"left": [number(process) for process in left], "holder": _next_holder(number(expected))}
 
 
 def _next_holder(pid: int) -> dict | None:
@@ -49,13 +49,13 @@ def _next_holder(pid: int) -> dict | None:
     return holder
 
 
-def _found() -> tuple[dict | None, list[str], list[Container]]:
+def _found() -> tuple[dict | None, list[str], list[LeftContainer]]:
     holder = current_holder()
     processes = of_run(holder["pid"], holder.get("mark", "")) if holder and holder["pid"] else []
     me = os.getuid()
     chosen = [
-        each
-        for each in containers()
-        if each.agent in processes or (each.abandoned and (me == 0 or each.user == str(me)))
+        container
+        for container in containers()
+        if container.agent in processes or (container.abandoned and (me == 0 or container.user == str(me)))
     ]
     return holder, processes, chosen

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from repro.launch.attempt import Interrupts, Limits, OnEvent, Outcome, ignore, interruptible
 from repro.launch.nodes.follower import AttemptFollower
-from repro.launch.nodes.work import Work
+from repro.launch.nodes.work import NodeWork
 from repro.runs.failures import Failure, last_lines
 from repro.runs.record import write_json
 from repro.utils.errors import FAILED, ReproError
@@ -27,7 +27,7 @@ class NotStarted(ReproError):
         self.failure = failure
 
 
-class Transport(Protocol):
+class NodeTransport(Protocol):
     """How one attempt gets to its nodes: starts their agents, brings their messages, and ends them.
 
     Attributes
@@ -39,7 +39,7 @@ class Transport(Protocol):
     ends_ranks_by: frozenset[int]
     log: str
 
-    def prepare(self, on_event: OnEvent, interrupts: Interrupts) -> Work:
+    def prepare(self, on_event: OnEvent, interrupts: Interrupts) -> NodeWork:
         """Wait until the nodes can be used; the work, which says which they are. NotStarted says why not."""
         ...
 
@@ -64,7 +64,7 @@ class Transport(Protocol):
 class NodesAttempt:
     """One start of a trainer on nodes; its configuration, commands, logs and metrics come to `folder`."""
 
-    transport: Transport
+    transport: NodeTransport
     folder: Path
     limits: Limits
 

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Mapping
 
 from repro.cluster.cluster import Cluster
-from repro.cluster.ssh import Remote, RemoteError, Result
+from repro.cluster.ssh import CommandResult, Remote, RemoteError
 from repro.images.runtime import Container
 from repro.launch.agent.leftovers import RUN, USER, WORK
 from repro.launch.nodes.commands import baseline_home
@@ -51,21 +51,21 @@ def versions_on(remote: Remote, user: str) -> dict:
     return versions_in(cluster, remote.node.name, done)
 
 
-def versions_in(cluster: Cluster, node: str, done: Result) -> dict:
+def versions_in(cluster: Cluster, node: str, done: CommandResult) -> dict:
     """What a node's PyTorch has said of itself; RemoteError if it did not start, or sees too few GPUs."""
     if done.status:
         message = (done.stderr.strip().splitlines() or [f"status {done.status}"])[-1]
         raise RemoteError(node, f"the baselines cannot run: {message}. {_fix(cluster)}")
-    found = json.loads(done.stdout.strip().splitlines()[-1])
-    if cluster.gpu and found["gpus"] < cluster.gpus_per_node:
-        seen = f"PyTorch {found['torch']} sees {found['gpus']} of the {cluster.gpus_per_node} GPUs"
+    versions = json.loads(done.stdout.strip().splitlines()[-1])
+    if cluster.gpu and versions["gpus"] < cluster.gpus_per_node:
+        seen = f"PyTorch {versions['torch']} sees {versions['gpus']} of the {cluster.gpus_per_node} GPUs"
         raise RemoteError(node, f"{seen}; its CUDA has to suit the driver. {_fix(cluster)}")
-    return found
+    return versions
 
 
-def unequal(found: Mapping[str, dict]) -> str:
+def unequal(versions_by_node: Mapping[str, dict]) -> str:
     """What nodes say whose versions differ, "" if all are equal; `found` by the names of the nodes."""
-    versions = {json.dumps(each, sort_keys=True): name for name, each in found.items()}
+    versions = {json.dumps(node_versions, sort_keys=True): name for name, node_versions in versions_by_node.items()}
     return "; ".join(f"{name}: {text}" for text, name in versions.items()) if len(versions) > 1 else ""
 
 

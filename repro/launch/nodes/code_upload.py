@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from repro.cluster.cluster import Cluster
-from repro.cluster.ssh import NOT_FOUND, Remote, RemoteError, Result
+from repro.cluster.ssh import NOT_FOUND, CommandResult, Remote, RemoteError
 from repro.images.stack import COMPAT, TRACER, compat_sources
 from repro.launch.agent import START
 from repro.launch.nodes.libraries import COMPAT_FOLDER, needs_forwarders
@@ -53,7 +53,7 @@ print(root)
 its name."""
 
 
-class Code:
+class UploadedCode:
     """What is sent: the node agent, the models' specifications, a trainer's folder, that of the baselines, and the tracer.
 
     Models from outside lie among the project's own there, so that nodes need not know of their folders.
@@ -86,7 +86,7 @@ class Code:
         self.digest = files_digest((name, sha256_of(text.encode())) for name, text in self.files.items())
 
     @classmethod
-    def of(cls, cluster: Cluster, trainer: Path = TRAINER, baseline: Path | None = None) -> Code:
+    def of(cls, cluster: Cluster, trainer: Path = TRAINER, baseline: Path | None = None) -> UploadedCode:
         """What the nodes of a cluster need; `baseline` replaces the script of the baselines, if the cluster runs any."""
         return cls(trainer, needs_forwarders(cluster), baseline or (BASELINE if cluster.baseline.python else None))
 
@@ -102,7 +102,7 @@ class Code:
         return [*cluster.interpreter, "-c", START, self.folder(cluster.work), *mark]
 
 
-def deliver(remote: Remote, code: Code) -> None:
+def deliver(remote: Remote, code: UploadedCode) -> None:
     """Write the code to a node unless it is there; RemoteError if that fails, or it was changed there."""
     cluster = remote.cluster
     order = json.dumps({"work": cluster.work, "digest": code.digest, "files": code.files})
@@ -111,7 +111,7 @@ def deliver(remote: Remote, code: Code) -> None:
         raise RemoteError(remote.node.name, f"the trainers cannot be copied to {cluster.work}: {_why(cluster, done)}")
 
 
-def _why(cluster: Cluster, done: Result) -> str:
+def _why(cluster: Cluster, done: CommandResult) -> str:
     """Why the code was not taken; what provisioning sets up is the folder alone."""
     if done.status == NOT_FOUND:
         return (

@@ -90,11 +90,11 @@ class LogCollector(AttemptFolder):
         ranks = self._placement.ranks(index)
         if name == LAUNCHER_LOG:
             return self.launcher_logs[index]
-        if (found := RANK_METRICS.fullmatch(name)) and int(found[1]) in ranks:
-            self._new.add(int(found[1]))
-            return self.tails[int(found[1])].path
-        if (found := RANK_LOG.fullmatch(name)) and int(found[1]) < len(ranks) and found[2] not in (".", ".."):
-            return self.rank_folder(ranks[int(found[1])]) / found[2]
+        if (match := RANK_METRICS.fullmatch(name)) and int(match[1]) in ranks:
+            self._new.add(int(match[1]))
+            return self.tails[int(match[1])].path
+        if (match := RANK_LOG.fullmatch(name)) and int(match[1]) < len(ranks) and match[2] not in (".", ".."):
+            return self.rank_folder(ranks[int(match[1])]) / match[2]
         if self._traces and index == 0 and TRACE.fullmatch(name):
             return self.folder / name
         return None

@@ -18,7 +18,7 @@ INSIDE, INSIDE_MODELS = f"{INSIDE_CODE}/trainers", f"{INSIDE_CODE}/models"
 
 
 @dataclass(frozen=True)
-class Host:
+class NodeFacts:
     """What must be asked of a node before its command can be written.
 
     `address` is that of the cluster's interface, `user` "uid:gid", `launcher` OneFlow's in the node's venv. `cpus` and
@@ -62,7 +62,7 @@ class Share:
 
 def node_argv(
     cluster: Cluster,
-    host: Host,
+    host: NodeFacts,
     share: Share,
     device: str,
     environment: dict[str, str],
@@ -107,7 +107,7 @@ def launcher_words(cluster: Cluster, share: Share) -> list[str]:
     return [IMAGE_PYTHON, IMAGE_LAUNCHER]
 
 
-def _image(cluster: Cluster, host: Host, share: Share) -> str:
+def _image(cluster: Cluster, host: NodeFacts, share: Share) -> str:
     if share.baseline:
         return cluster.baseline.image
     if cluster.runtime.from_file:
@@ -115,7 +115,7 @@ def _image(cluster: Cluster, host: Host, share: Share) -> str:
     return host.image or next(iter(cluster.image.ids), cluster.image.name)
 
 
-def _trainer_program(cluster: Cluster, host: Host, share: Share) -> list[str]:
+def _trainer_program(cluster: Cluster, host: NodeFacts, share: Share) -> list[str]:
     if not cluster.runtime.in_image:
         return _program(share, f"{cluster.work}/venv/bin/python", host.launcher, share.trainers)
     inside = share.trainers if cluster.runtime.whole_step else INSIDE
@@ -171,9 +171,9 @@ def _program(share: Share, python: str, launcher: str, trainers: str) -> list[st
     ]
 
 
-def _next_to(known: tuple[str, ...], ranks: int) -> str:
+def _next_to(reported: tuple[str, ...], ranks: int) -> str:
     """The processors or the memory next to the GPUs in use, where the node reported them for each; else ""."""
-    lists = known[:ranks]
+    lists = reported[:ranks]
     return ",".join(dict.fromkeys(lists)) if len(lists) == ranks and all(lists) else ""
 
 
@@ -196,21 +196,21 @@ def _binds(cluster: Cluster, share: Share) -> tuple[Bind, ...]:
         data = [Bind(cluster.data, cluster.data)] if cluster.data else []
         return (Bind(share.folder, share.folder, True), Bind(share.code, INSIDE_CODE), *data)
     models = f"{posixpath.dirname(share.trainers)}/models"
-    found = [Bind(share.folder, share.folder, True), Bind(share.trainers, INSIDE), Bind(models, INSIDE_MODELS)]
-    found += newer_libraries(cluster)
-    found += [Bind(folder, folder)] if (folder := overlay_folder(cluster)) else []
-    found += [Bind(folder, target, True) for folder, target in caches(cluster).items()]
+    binds = [Bind(share.folder, share.folder, True), Bind(share.trainers, INSIDE), Bind(models, INSIDE_MODELS)]
+    binds += newer_libraries(cluster)
+    binds += [Bind(folder, folder)] if (folder := overlay_folder(cluster)) else []
+    binds += [Bind(folder, target, True) for folder, target in caches(cluster).items()]
     if cluster.data:
-        found.append(Bind(cluster.data, cluster.data))
-    return tuple(found)
+        binds.append(Bind(cluster.data, cluster.data))
+    return tuple(binds)
 
 
 def step_binds(cluster: Cluster) -> tuple[Bind, ...]:
     """What a step sees that is in the image as a whole: the work folder, where messages go, and the node's lock."""
     folders = [cluster.work, *([cluster.shared_results] if cluster.shared_results else []), LOCK_PLACE]
-    found = [*(Bind(folder, folder, True) for folder in folders), *newer_libraries(cluster)]
+    binds = [*(Bind(folder, folder, True) for folder in folders), *newer_libraries(cluster)]
     read = [cluster.image.file, *([cluster.data] if cluster.data else [])]
-    return tuple([*found, *(Bind(path, path) for path in read)])
+    return tuple([*binds, *(Bind(path, path) for path in read)])
 
 
 def newer_libraries(cluster: Cluster) -> list[Bind]:
@@ -234,19 +234,19 @@ def network_environment(cluster: Cluster, device: str, nodes: int, ranks: int) -
     device : "cuda" or "cpu"; on the CPU there is no NCCL.
     nodes, ranks : how many the attempt has.
     """
-    found = {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     if nodes > 1 and cluster.hca:
-        found |= _oneflow_rdma(cluster)
+        environment |= _oneflow_rdma(cluster)
     if device != "cuda":
-        return found | dict(cluster.environment)
+        return environment | dict(cluster.environment)
     if ranks > 1:
-        found |= {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
+        environment |= {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
     if nodes > 1:
-        found["NCCL_SOCKET_IFNAME"] = f"={cluster.interface}"
-        found |= _infiniband(cluster) if cluster.hca else {"NCCL_IB_DISABLE": "1"}
+        environment["NCCL_SOCKET_IFNAME"] = f"={cluster.interface}"
+        environment |= _infiniband(cluster) if cluster.hca else {"NCCL_IB_DISABLE": "1"}
     if cluster.stack == "cu102-modern":
-        found |= NVLS_OFF
-    return found | dict(cluster.environment)
+        environment |= NVLS_OFF
+    return environment | dict(cluster.environment)
 
 
 def _oneflow_rdma(cluster: Cluster) -> dict[str, str]:
@@ -262,7 +262,7 @@ def _oneflow_rdma(cluster: Cluster) -> dict[str, str]:
 
 
 def _infiniband(cluster: Cluster) -> dict[str, str]:
-    found = {"NCCL_IB_HCA": f"={cluster.hca}"}
+    environment = {"NCCL_IB_HCA": f"={cluster.hca}"}
     if cluster.gid_index is not None:
-        found["NCCL_IB_GID_INDEX"] = str(cluster.gid_index)
-    return found
+        environment["NCCL_IB_GID_INDEX"] = str(cluster.gid_index)
+    return environment

@@ -55,8 +55,8 @@ def bring(remote: Remote, dataset: Dataset) -> None:
     sums, own = dataset.facts["sha256"], f"{folder}/{safe(remote.node.name)}-"  # other nodes may share the folder
     for name in sums:
         remote.put(dataset.folder / name, own + name)
-    found = remote.run(["sha256sum", "--", *(own + name for name in sums)]).stdout.splitlines()
-    altered = [name for (name, expected), line in zip(sums.items(), found, strict=True) if line.split()[0] != expected]
+    lines = remote.run(["sha256sum", "--", *(own + name for name in sums)]).stdout.splitlines()
+    altered = [name for (name, expected), line in zip(sums.items(), lines, strict=True) if line.split()[0] != expected]
     if altered:
         raise RemoteError(remote.node.name, f"{', '.join(altered)} arrived altered in {folder}")
     remote.run(["sh", "-c", 'cat > "$1"', "-", own + FACTS], stdin=json.dumps(dataset.facts))

@@ -54,10 +54,10 @@ class FailureCollector:
         """
         if not self._found or (silences and time.monotonic() - self._found[0].seen < SETTLE_S):
             return None
-        causes = [each for each in self._found if not each.secondary]
+        causes = [cause for cause in self._found if not cause.secondary]
         if not causes and any(silence > QUIET_S for silence in silences):
             return None
-        explaining = [each for each in self._found if each.explains]
+        explaining = [cause for cause in self._found if cause.explains]
         return (explaining or causes or self._found)[0].failure
 
 

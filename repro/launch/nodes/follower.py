@@ -35,7 +35,7 @@ from repro.launch.nodes.failure_causes import (
     node_silent,
 )
 from repro.launch.nodes.holder import held_text, others_text
-from repro.launch.nodes.work import LEASE_S, Work
+from repro.launch.nodes.work import LEASE_S, NodeWork
 from repro.runs.failures import Failure, explain_logs, last_lines
 from repro.runs.record import CutLog
 from repro.utils.signals import as_of_a_process
@@ -67,7 +67,7 @@ class AttemptFollower:
     ends_ranks_by : signals by which the transport ends ranks itself.
     """
 
-    def __init__(self, work: Work, folder: Path, limits: Limits, ends_ranks_by: frozenset[int] = frozenset()):
+    def __init__(self, work: NodeWork, folder: Path, limits: Limits, ends_ranks_by: frozenset[int] = frozenset()):
         self.folder = folder
         self._work, self._limits, self._ends_ranks_by = work, limits, ends_ranks_by
         self._collector = LogCollector(folder, work.placement, traces=work.tracing is not None)

@@ -23,60 +23,60 @@ def holder(what: str, run: str = "") -> dict[str, str]:
     }
 
 
-def is_heard(found: dict) -> bool:
+def is_heard(occupant: dict) -> bool:
     """Whether a node's holder, as its agent reports it, still gives signs of life."""
-    return not found.get("stopped") and found.get("silent_s", LEASE_S) < LEASE_S
+    return not occupant.get("stopped") and occupant.get("silent_s", LEASE_S) < LEASE_S
 
 
-def described(found: dict) -> str:
+def described(occupant: dict) -> str:
     """Who holds a node, since when and for what, and its process there."""
-    where = f"process {found['pid']}" if found["pid"] else "a process that cannot be seen from there"
-    process = f"{where} of account {found.get('account', '?')}"
-    if "who" not in found:
+    where = f"process {occupant['pid']}" if occupant["pid"] else "a process that cannot be seen from there"
+    process = f"{where} of account {occupant.get('account', '?')}"
+    if "who" not in occupant:
         return f"{process}, which recorded nothing of itself"
-    run = f", run {found['run']}" if found.get("run") else ""
-    job = f", job {found['job']}" if found.get("job") else ""
-    return f"{found['who']} since {found.get('since')} for `{found.get('what')}`{run}{job} ({process})"
+    run = f", run {occupant['run']}" if occupant.get("run") else ""
+    job = f", job {occupant['job']}" if occupant.get("job") else ""
+    return f"{occupant['who']} since {occupant.get('since')} for `{occupant.get('what')}`{run}{job} ({process})"
 
 
-def last_heard(found: dict) -> str:
+def last_heard(occupant: dict) -> str:
     """When the holder was last heard of, by this machine's clock."""
-    stopped = "; it is stopped" if found.get("stopped") else ""
-    if "silent_s" not in found:
+    stopped = "; it is stopped" if occupant.get("stopped") else ""
+    if "silent_s" not in occupant:
         return f"it is not known when it was last heard of{stopped}"
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() - found["silent_s"]))
-    return f"not heard of since {when} ({found['silent_s']:.0f} s){stopped}"
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() - occupant["silent_s"]))
+    return f"not heard of since {when} ({occupant['silent_s']:.0f} s){stopped}"
 
 
-def held_text(cluster: Cluster, found: dict) -> str:
+def held_text(cluster: Cluster, occupant: dict) -> str:
     """That a node is in use, and what to do: wait, end the holder, or ask who can."""
-    text = f"in use by {described(found)}"
-    if is_heard(found):
+    text = f"in use by {described(occupant)}"
+    if is_heard(occupant):
         return f"{text}; wait for that to end"
-    if not found.get("may_end"):
-        return f"{text}; {last_heard(found)}. {whom_to_ask(found)}"
-    way = f"scancel {found['job']}" if found.get("job") else f"make unlock CLUSTER={cluster.setting}"
-    return f"{text}; {last_heard(found)}. End it with `{way}`"
+    if not occupant.get("may_end"):
+        return f"{text}; {last_heard(occupant)}. {whom_to_ask(occupant)}"
+    way = f"scancel {occupant['job']}" if occupant.get("job") else f"make unlock CLUSTER={cluster.setting}"
+    return f"{text}; {last_heard(occupant)}. End it with `{way}`"
 
 
-def whom_to_ask(found: dict) -> str:
+def whom_to_ask(occupant: dict) -> str:
     """Who has the right to end a holder that this account may not end."""
-    account, pid = found.get("account"), found["pid"]
+    account, pid = occupant.get("account"), occupant["pid"]
     who = f"account {account} or an administrator" if account else "an administrator"
     return f"Ask {who} of the node to end it" + (f" (`kill {pid}`, if need be `kill -KILL {pid}`)" if pid else "")
 
 
 def others_text(cluster: Cluster, others: list[dict]) -> str:
     """That containers of other runs run on a node, and what to do about them."""
-    shown = "; ".join(container_text(each) for each in others)
+    shown = "; ".join(container_text(container) for container in others)
     text = f"containers of other runs are still there: {shown}"
-    if all(each["mine"] and each["abandoned"] for each in others):
+    if all(container["mine"] and container["abandoned"] for container in others):
         return f"{text}. End them with `make unlock CLUSTER={cluster.setting}`"
     return f"{text}. Wait for their runs to end, or ask whose they are to remove them (`docker rm --force NAME`)"
 
 
-def container_text(found: dict) -> str:
+def container_text(container: dict) -> str:
     """A container, and whose it is."""
-    account = found["account"] or "unknown"
-    of_dead = ", whose run is dead" if found["abandoned"] else ""
-    return f"{found['name']} (run {found['run']}, account {account}{of_dead})"
+    account = container["account"] or "unknown"
+    of_dead = ", whose run is dead" if container["abandoned"] else ""
+    return f"{container['name']} (run {container['run']}, account {account}{of_dead})"

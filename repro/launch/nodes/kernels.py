@@ -29,7 +29,7 @@ def identity_of(cluster: Cluster, node: str, facts: dict) -> dict:
         "driver": facts["gpus"][0]["driver_version"],
         "stack": cluster.stack,
         "image": facts["image_file"].get("sha256")
-        or next((found for name in _names(cluster) if (found := images.get(name))), None),
+        or next((image_id for name in _names(cluster) if (image_id := images.get(name))), None),
         "forwarders": sorted(forwarder_paths(cluster).values()),
         "files": facts["files"],
         "programs": program_digests(),
@@ -63,24 +63,26 @@ def compared_on_nodes(
         A node has no GPU, or none that computes in a precision, or nothing can be compared on it; the message has a line
         for each such node.
     """
-    missing = [node for node, each in facts.items() if not each["gpus"]]
+    missing = [node for node, node_facts in facts.items() if not node_facts["gpus"]]
     if missing:
         raise KernelError(
             f"{', '.join(missing)}: nvidia-smi shows no GPU, and ranks need one: load or reinstall the driver "
             f"(`make provision CLUSTER={cluster.setting}` does it)"
         )
-    if any(TF32 in each for each in precisions.values()):
+    if any(TF32 in model_precisions for model_precisions in precisions.values()):
         refused = [
-            f"{node}: {text}" for node, each in facts.items() if (text := tf32_refusal(each["gpus"], cluster.stack))
+            f"{node}: {text}"
+            for node, node_facts in facts.items()
+            if (text := tf32_refusal(node_facts["gpus"], cluster.stack))
         ]
         if refused:
             raise KernelError("\n".join(refused))
-    stop, kept = threading.Event(), cache or CACHE / "kernels"
+    stop, cache_folder = threading.Event(), cache or CACHE / "kernels"
 
     def one(node: str) -> Kernels:
         subject = f"what {facts[node]['gpus'][0]['name']} of {node} computes"
         return compared(
-            identity_of(cluster, node, facts[node]), precisions, attempts_on(node, stop), subject, kept, say
+            identity_of(cluster, node, facts[node]), precisions, attempts_on(node, stop), subject, cache_folder, say
         )
 
     with interruptible(stop) as interrupts, ThreadPoolExecutor(len(facts)) as pool:

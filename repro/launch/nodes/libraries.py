@@ -88,38 +88,40 @@ def library_problems(cluster: Cluster, facts: dict, again: str) -> list[str]:
     facts : as `repro.launch.agent.node.facts` gives them.
     again : the command that provisions the node.
     """
-    found = []
+    sentences = []
     newer = list(dict.fromkeys(gpu["name"] for gpu in facts["gpus"] if after_turing(gpu)))
     if cluster.gpu and newer and cluster.stack != MODERN:
-        found.append(
+        sentences.append(
             f"cuDNN 7.6.5 of stack {cluster.stack} computes wrong convolutions on {', '.join(newer)}, which is newer "
             f"than Turing, and says nothing: set cluster_stack to {MODERN} in {cluster.variables}, then {again}"
         )
     if cluster.stack == MODERN:
         for name, folder in zip(("cuBLAS", "cuDNN"), NEWER, strict=True):
             if folder not in facts["libraries"]:
-                found.append(f"there is no {name} in {cluster.work}/{folder}, which these GPUs need; {again} brings it")
+                sentences.append(
+                    f"there is no {name} in {cluster.work}/{folder}, which these GPUs need; {again} brings it"
+                )
     if cluster.compiled_for:
-        found += _overlay_problems(cluster, facts, again)
+        sentences += _overlay_problems(cluster, facts, again)
     if needs_forwarders(cluster) and not facts["compiler"]:
-        found.append(
+        sentences.append(
             "there is no gcc, which compiles the libraries that forward OneFlow's calls to the newer cuBLAS and cuDNN; "
             f"{again} brings it"
         )
-    return found
+    return sentences
 
 
 def _overlay_problems(cluster: Cluster, facts: dict, again: str) -> list[str]:
-    found, folder = [], overlay_folder(cluster)
+    sentences, folder = [], overlay_folder(cluster)
     capabilities = {str(gpu.get("compute_cap", "")).replace(".", "") for gpu in facts["gpus"]}
     if other := sorted(capabilities - {str(cluster.compiled_for), ""}):
-        found.append(
+        sentences.append(
             f"the GPUs are of architecture {', '.join(other)}, and cluster_compiled_for in {cluster.variables} is "
             f"{cluster.compiled_for}: correct it, or remove the line"
         )
     if f"{folder}/{DESCRIPTION}" not in facts["files"]:
-        found.append(
+        sentences.append(
             f"there is no GPU code compiled for {cluster.compiled_for} in {folder}; {again} brings it, after "
             f"`make compile-kernels ARCH={cluster.compiled_for}` here"
         )
-    return found
+    return sentences

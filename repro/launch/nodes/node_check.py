@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from repro.cluster.cluster import Cluster, Node
-from repro.launch.nodes.commands import Host
+from repro.launch.nodes.commands import NodeFacts
 from repro.launch.nodes.libraries import library_patterns, library_problems
 
 MIN_FREE_MIB = 500
@@ -37,42 +37,42 @@ def problems(cluster: Cluster, node: Node, facts: dict, skew: float, port: int) 
     skew : how many seconds the node's clock is ahead of the controller's.
     """
     again = f"`make provision CLUSTER={cluster.setting}`"
-    found = []
+    sentences = []
     if facts["read_only"]:
-        found.append(f"{cluster.work} is on a file system that is mounted read-only there; mount it for writing")
+        sentences.append(f"{cluster.work} is on a file system that is mounted read-only there; mount it for writing")
     elif not facts["writable"]:
-        found.append(f"{cluster.work} cannot be written by {node.user}; {again} sets it up")
+        sentences.append(f"{cluster.work} cannot be written by {node.user}; {again} sets it up")
     if facts["free_mib"] < MIN_FREE_MIB:
-        found.append(f"only {facts['free_mib']} MiB are free below {cluster.work}; {MIN_FREE_MIB} are needed")
+        sentences.append(f"only {facts['free_mib']} MiB are free below {cluster.work}; {MIN_FREE_MIB} are needed")
     if abs(skew) > MAX_SKEW_S:
         way = "ahead of" if skew > 0 else "behind"
-        found.append(f"its clock is {abs(skew):.1f} s {way} the controller's; {again} starts a time service")
+        sentences.append(f"its clock is {abs(skew):.1f} s {way} the controller's; {again} starts a time service")
     if not facts["addresses"]:
-        found.append(
+        sentences.append(
             f"it has no IPv4 address on interface {cluster.interface}; correct cluster_interface in {cluster.variables}"
         )
     if not facts["port_free"]:
-        found.append(f"port {port} is taken by another program; PORT=<number> takes another")
+        sentences.append(f"port {port} is taken by another program; PORT=<number> takes another")
     if cluster.hca and not facts["infiniband"]:
-        found.append(
+        sentences.append(
             "it has no /dev/infiniband, but cluster_hca asks for InfiniBand: load its driver, or set "
             f'cluster_hca to "" in {cluster.variables}'
         )
-    found += library_problems(cluster, facts, again)
+    sentences += library_problems(cluster, facts, again)
     if cluster.runtime.engine:
-        found += _image_problems(cluster, facts["images"], again)
+        sentences += _image_problems(cluster, facts["images"], again)
     elif cluster.runtime.from_file:
-        found += _file_problems(cluster, facts["image_file"])
+        sentences += _file_problems(cluster, facts["image_file"])
     elif not facts["launcher"]:
-        found.append(f"there is no OneFlow in {cluster.work}/venv; {again} brings it")
-    return [f"{node.name}: {each}" for each in found]
+        sentences.append(f"there is no OneFlow in {cluster.work}/venv; {again} brings it")
+    return [f"{node.name}: {sentence}" for sentence in sentences]
 
 
 def _image_problems(cluster: Cluster, images: dict, again: str) -> list[str]:
     if "error" in images:
         return [f"its Docker engine does not answer {cluster.image.name}: {images['error']}"]
     expected, named = " or ".join(cluster.image.ids), images["found"].get(cluster.image.name)
-    if any(images["found"].get(each) for each in cluster.image.ids):
+    if any(images["found"].get(image_id) for image_id in cluster.image.ids):
         return []
     if expected and named:
         other = "" if cluster.image.manifest else MANIFEST
@@ -97,8 +97,8 @@ def _file_problems(cluster: Cluster, file: dict) -> list[str]:
     return []
 
 
-def host_of(node: Node, facts: dict) -> Host:
+def host_of(node: Node, facts: dict) -> NodeFacts:
     """What the command for a node needs of its facts."""
-    image = next((name for name, found in facts["images"].get("found", {}).items() if found), "")
+    image = next((name for name, image_id in facts["images"].get("found", {}).items() if image_id), "")
     cpus, numa = tuple(facts["cpus"]), tuple(facts["numa"])
-    return Host(facts["addresses"][0], facts["user"], facts["launcher"], cpus, numa, image)
+    return NodeFacts(facts["addresses"][0], facts["user"], facts["launcher"], cpus, numa, image)

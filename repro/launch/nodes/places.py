@@ -30,7 +30,7 @@ class NodePlaces:
     def __init__(self, cluster: Cluster, spread: bool, is_lost: Callable[[str], bool] = lambda name: False):
         self._cluster, self._spread, self._is_lost = cluster, spread, is_lost
         self._free = FreeNodes(node.name for node in cluster.nodes)
-        self._hardware: hardware.Cluster | None = None
+        self._hardware: hardware.ClusterModel | None = None
         with contextlib.suppress(hardware.HardwareError):
             self._hardware = hardware.of_inventory(cluster)
         self._seconds: dict[str, float] = {}

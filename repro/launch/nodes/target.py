@@ -12,7 +12,7 @@ from typing import Self
 from repro.cluster.cluster import Cluster, baseline_conflict
 from repro.cluster.fingerprint import (
     CLOCK,
-    Difference,
+    FieldDifference,
     Fingerprint,
     FingerprintError,
     Over,
@@ -25,7 +25,7 @@ from repro.launch.attempt import Limits
 from repro.launch.base import Launcher, LaunchOptions
 from repro.launch.host_environment import capture, identity
 from repro.launch.nodes.baselines import unequal
-from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.nodes.datasets import folder_on_nodes
 from repro.launch.nodes.libraries import MODERN
 from repro.launch.placement import misfit_on, unplaced
@@ -49,7 +49,7 @@ class ClusterTarget:
     """
 
     cluster: Cluster
-    code: Code
+    code: UploadedCode
     port: int
     replaced: bool = False
     attempt_s: float = Limits.total_s
@@ -62,19 +62,21 @@ class ClusterTarget:
         if cluster is None:
             raise ClusterError(f"LAUNCHER={launcher} starts ranks on the nodes of a cluster; name it with CLUSTER")
         script = Path(baseline[-1]) if baseline else None
-        code = Code.of(cluster, Path(trainer[-1]) if trainer else TRAINER, script)
+        code = UploadedCode.of(cluster, Path(trainer[-1]) if trainer else TRAINER, script)
         return cls(cluster, code, options.port or cluster.port, bool(trainer), options.attempt_s, bool(baseline))
 
     def fingerprints(self, over: Over | None = None) -> Fingerprints:
         """What each node is, as `gather` finds it; ClusterError if one cannot be asked, or if nodes differ."""
         try:
-            found = gather(self.cluster, over)
+            fingerprints = gather(self.cluster, over)
         except FingerprintError as error:
             raise ClusterError(str(error)) from error
-        refused = [each for each in differences(found, self.cluster.accepted) if not each.accepted]
+        refused = [
+            difference for difference in differences(fingerprints, self.cluster.accepted) if not difference.accepted
+        ]
         if refused:
             raise ClusterError(_lines("the nodes are not equal", refused, self.cluster))
-        return found
+        return fingerprints
 
     def environment(self, launcher: str, hosts: list[str], fingerprints: Fingerprints) -> dict:
         """What a new run records of the controller and of the nodes; `hosts` are the names that nodes have themselves."""
@@ -95,14 +97,14 @@ class ClusterTarget:
             "hosts": hosts,
             "fingerprints": as_json(cluster, fingerprints),
         }
-        gpus = [gpu for each in fingerprints.values() for gpu in _gpus(each)]
+        gpus = [gpu for fingerprint in fingerprints.values() for gpu in _gpus(fingerprint)]
         return {**capture(), "gpus": gpus, "machine": identity(hosts), "cluster": described}
 
-    def baseline_program(self, variants: Sequence[str], found: Mapping[str, dict]) -> BaselineProgram:
+    def baseline_program(self, variants: Sequence[str], versions_by_node: Mapping[str, dict]) -> BaselineProgram:
         """How baselines are started, with the versions that nodes have, by their names; ClusterError if these differ."""
-        if said := unequal(found):
+        if said := unequal(versions_by_node):
             raise ClusterError(f"the baselines' environments are not equal: {said}")
-        cluster, versions = self.cluster, next(iter(found.values()), {})
+        cluster, versions = self.cluster, next(iter(versions_by_node.values()), {})
         if missing := lacking(versions, variants):
             raise ClusterError(f"cluster_baseline in {cluster.variables} names {cluster.baseline.python}: {missing}")
         command = (cluster.baseline.python, self.code.baseline_script)
@@ -115,7 +117,7 @@ class ClusterTarget:
         for node, before in environment["cluster"]["fingerprints"]["nodes"].items():
             if node in fingerprints:
                 pair = {f"{node} then": Fingerprint(**before), f"{node} now": fingerprints[node]}
-                changed += [each for each in differences(pair, accepted) if not each.accepted]
+                changed += [difference for difference in differences(pair, accepted) if not difference.accepted]
         if changed:
             raise ClusterError(_lines("the nodes are not what they were as the run began", changed, self.cluster))
 
@@ -221,10 +223,11 @@ def _gpus(fingerprint: Fingerprint) -> list[dict]:
     return [gpu] * int(fields.get("gpu.count", 0))
 
 
-def _lines(what: str, found: list[Difference], cluster: Cluster) -> str:
+def _lines(what: str, unaccepted: list[FieldDifference], cluster: Cluster) -> str:
     shown = [
-        f"  {each.field}: " + "; ".join(f"{', '.join(nodes)}: {value}" for value, nodes in each.values.items())
-        for each in found
+        f"  {difference.field}: "
+        + "; ".join(f"{', '.join(nodes)}: {value}" for value, nodes in difference.values.items())
+        for difference in unaccepted
     ]
     return "\n".join(
         [f"{what}:", *shown, f"Make them so, or name the fields in cluster_accepted_differences in {cluster.variables}"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from repro.cluster.cluster import Cluster
 from repro.cluster.ssh import Remote, on_all
 from repro.launch.nodes.agent_answer import ask_agent
-from repro.launch.nodes.code_upload import Code, deliver
+from repro.launch.nodes.code_upload import UploadedCode, deliver
 from repro.launch.nodes.holder import container_text, described, is_heard, last_heard, whom_to_ask
 
 ANSWER_S = 60
@@ -45,25 +45,25 @@ class Occupancy:
             heard = "still heard of" if is_heard(self.holder) else last_heard(self.holder)
             first = f"{self.node}: held by {described(self.holder)}; {heard}"
         ended = [f"    ends process {number}: {command}" for number, command in self.processes]
-        return [first, *ended, *(f"    removes container {container_text(each)}" for each in self.containers)]
+        return [first, *ended, *(f"    removes container {container_text(container)}" for container in self.containers)]
 
 
 def survey(cluster: Cluster) -> dict[str, Occupancy | Exception]:
     """What holds each node, by its name, or why that cannot be asked."""
-    code = Code()
+    code = UploadedCode()
 
     def ask(remote: Remote) -> Occupancy:
         deliver(remote, code)
-        found = _ask(remote, code, {"do": "holder"})
-        processes = [(number, command) for number, command in found["processes"]]
-        return Occupancy(remote.node.name, found["holder"], processes, found["containers"])
+        answer = _ask(remote, code, {"do": "holder"})
+        processes = [(number, command) for number, command in answer["processes"]]
+        return Occupancy(remote.node.name, answer["holder"], processes, answer["containers"])
 
     return on_all(cluster, ask)
 
 
 def free(cluster: Cluster, chosen: list[Occupancy]) -> dict[str, str | Exception]:
     """End what holds these nodes if it still is what was shown; by the node's name "", or what is left."""
-    code, by_name = Code(), {each.node: each for each in chosen}
+    code, by_name = UploadedCode(), {occupancy.node: occupancy for occupancy in chosen}
 
     def end(remote: Remote) -> str:
         shown = by_name[remote.node.name].holder
@@ -75,5 +75,5 @@ def free(cluster: Cluster, chosen: list[Occupancy]) -> dict[str, str | Exception
     return on_all(cluster, end, [node for node in cluster.nodes if node.name in by_name])
 
 
-def _ask(remote: Remote, code: Code, order: dict) -> dict:
+def _ask(remote: Remote, code: UploadedCode, order: dict) -> dict:
     return ask_agent(remote, code.agent(remote.cluster), order, ANSWER_S)

@@ -12,11 +12,11 @@ from repro.cluster.cluster import Cluster
 from repro.images.stack import TF32
 from repro.launch.agent.ranks import LAUNCHER_LOG
 from repro.launch.gpu_sampler import sample_command
-from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.nodes.collector import LOG_CAP, safe
 from repro.launch.nodes.commands import (
     OWN,
-    Host,
+    NodeFacts,
     Share,
     caches,
     launcher_words,
@@ -35,7 +35,7 @@ LEASE_S = 15.0
 
 
 @dataclass(frozen=True)
-class Work:
+class NodeWork:
     """One attempt as the nodes get it: the unit, where its ranks go, and the names it has there.
 
     With `tracing`, the kernels of rank 0 are traced. With `tf32`, the libraries may compute in TF32.
@@ -54,7 +54,7 @@ class Work:
     tracing: Tracing | None = None
     tf32: bool = False
 
-    def on(self, nodes: Sequence[str]) -> Work:
+    def on(self, nodes: Sequence[str]) -> NodeWork:
         """The same on these nodes of the cluster, which hold as many ranks each."""
         by_name = {node.name: node for node in self.cluster.nodes}
         placement = replace(self.placement, nodes=tuple(by_name[name] for name in nodes))
@@ -89,7 +89,7 @@ class Work:
         """The folder of the code on each node."""
         return posixpath.dirname(posixpath.dirname(self.trainers))
 
-    def order(self, index: int, hosts: list[Host]) -> dict:
+    def order(self, index: int, hosts: list[NodeFacts]) -> dict:
         """What the agent on the node at a position has to do; `hosts` in the order of the placement."""
         tracing = self.tracing if index == 0 else None
         share, device, folder = self._share(index, hosts), self.config["device"], self.folder(index)
@@ -129,12 +129,12 @@ class Work:
             "log_cap": LOG_CAP,
         }
 
-    def _meeting(self, index: int, hosts: list[Host]) -> dict:
+    def _meeting(self, index: int, hosts: list[NodeFacts]) -> dict:
         """What `repro.launch.agent.meeting.meet` does on the node at a position."""
         own = {"address": hosts[0].address, "port": self.port, "key": self.key}
         return {**own, "index": index, "others": len(self.placement.nodes) - 1}
 
-    def _share(self, index: int, hosts: list[Host]) -> Share:
+    def _share(self, index: int, hosts: list[NodeFacts]) -> Share:
         return Share(
             index,
             len(self.placement.nodes),
@@ -148,7 +148,9 @@ class Work:
         )
 
 
-def work_of(cluster: Cluster, code: Code, unit: Unit, spread: bool, port: int, run: str, attempt: str) -> Work:
+def work_of(
+    cluster: Cluster, code: UploadedCode, unit: Unit, spread: bool, port: int, run: str, attempt: str
+) -> NodeWork:
     """An attempt as its nodes get it; ValueError if the cluster cannot hold it."""
     placement = place(cluster, unit.world_size, spread)
     if placement is None:
@@ -156,12 +158,12 @@ def work_of(cluster: Cluster, code: Code, unit: Unit, spread: bool, port: int, r
     baseline = bool(unit.baseline_of)
     folder = f"{code.folder(cluster.work)}/repro/{'baselines' if baseline else 'trainers'}"
     script = code.baseline_script if baseline else code.script
-    return Work(
+    return NodeWork(
         cluster, placement, unit.config, port, run, unit.name, attempt, folder, script, baseline, tf32=unit.tf32
     )
 
 
-def dry_lines(cluster: Cluster, code: Code, units: Iterable[Unit], spread: bool, port: int) -> Iterator[str]:
+def dry_lines(cluster: Cluster, code: UploadedCode, units: Iterable[Unit], spread: bool, port: int) -> Iterator[str]:
     """Every command of every node, as `make bench DRY_RUN=1` prints it; nothing is asked of any node.
 
     What only a node knows is in angle brackets: its address on the cluster's interface, and the user's numbers.
@@ -175,11 +177,11 @@ def dry_lines(cluster: Cluster, code: Code, units: Iterable[Unit], spread: bool,
             yield shlex.join(work.order(index, hosts)["argv"])
 
 
-def dry_hosts(work: Work) -> list[Host]:
+def dry_hosts(work: NodeWork) -> list[NodeFacts]:
     """The nodes of an attempt as commands have them that are shown and not run."""
     cluster = work.cluster
     return [
-        Host(
+        NodeFacts(
             f"<address of {cluster.interface} on {node.name}>",
             "<uid>:<gid>",
             f"{cluster.work}/venv/lib/<python>/site-packages/oneflow/distributed/launch.py",

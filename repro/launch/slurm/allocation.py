@@ -17,11 +17,11 @@ from repro.cluster.local_shell import LocalShell
 from repro.cluster.ssh import Remote, RemoteError, on_all
 from repro.launch.attempt import Interrupts, OnEvent
 from repro.launch.nodes.attempt import NotStarted
-from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.nodes.failure_causes import QUIET_S
 from repro.launch.nodes.work import LEASE_S
 from repro.launch.slurm.batch_script import JobRequest
-from repro.launch.slurm.client import FIRST_POLL_S, Backoff, Job, SlurmClient, SlurmError, login
+from repro.launch.slurm.client import FIRST_POLL_S, Backoff, SlurmClient, SlurmError, SlurmJob, login
 from repro.launch.slurm.reader import Reader
 from repro.runs.failures import Failure
 from repro.runs.record import write_text
@@ -50,7 +50,7 @@ class Sink(Protocol):
     def end(self, failure: Failure | None, secondary: bool = False) -> None: ...
 
 
-class Step:
+class SlurmStep:
     """One order that is carried out on some nodes of a job; `ended` is set once its tasks are gone."""
 
     def __init__(self, number: int, names: list[str], sink: Sink):
@@ -74,10 +74,10 @@ class Allocation:
         self.fingerprints: dict[str, Fingerprint] = {}
         self._connection = contextlib.ExitStack()
         self._client: SlurmClient
-        self._job: Job
+        self._job: SlurmJob
         self._backoff = Backoff(request.cluster.slurm.poll_seconds)
         self._readers: list[Reader] = []
-        self._running: dict[int, Step] = {}
+        self._running: dict[int, SlurmStep] = {}
         self._steps = 0
         self._on_node: dict[int, int] = {}
         self._lock = threading.Lock()
@@ -96,8 +96,10 @@ class Allocation:
     def nodes(self, count: int | None = None) -> tuple[Node, ...]:
         """The first nodes, as the inventory has those that it lists."""
         cluster = self.request.cluster
-        known = {node.name: node for node in cluster.nodes}
-        return tuple(known.get(name) or Node(name, name, 22, "", cluster.gpus_per_node) for name in self.names[:count])
+        nodes_by_name = {node.name: node for node in cluster.nodes}
+        return tuple(
+            nodes_by_name.get(name) or Node(name, name, 22, "", cluster.gpus_per_node) for name in self.names[:count]
+        )
 
     def submit(self, on_event: OnEvent, interrupts: Interrupts) -> None:
         """Submit the job, and wait until Slurm starts it; while it waits, `on_event` gets the reason.
@@ -110,7 +112,7 @@ class Allocation:
                 place = login(self.request.cluster)
                 self._connection.callback(place.close)
                 self._client = SlurmClient(place.run)
-                self._job = Job(self._client.submit(self.request.script()), "PENDING")
+                self._job = SlurmJob(self._client.submit(self.request.script()), "PENDING")
                 undo.callback(self.cancel)
                 self._wait_in_queue(on_event, interrupts)
                 self.names = self._client.hosts(self._job.nodes)
@@ -123,7 +125,7 @@ class Allocation:
             self._readers.append(Reader(place_of, interpreter, folder, indices, self._take, self._step_ended))
         threading.Thread(target=self._follow, daemon=True, name=f"state of job {self.number}").start()
 
-    def start(self, owner: dict[str, str], orders: Mapping[str, dict], code: Code, sink: Sink) -> Step:
+    def start(self, owner: dict[str, str], orders: Mapping[str, dict], code: UploadedCode, sink: Sink) -> SlurmStep:
         """Give these nodes their orders; their messages go to `sink`, by the place of each node among them.
 
         `owner` is shown to whoever else wants one of the nodes, as `JobRequest.owner` gives it. NotStarted if the
@@ -131,7 +133,7 @@ class Allocation:
         """
         with self._lock:
             self._steps += 1
-            step = Step(self._steps, list(orders), sink)
+            step = SlurmStep(self._steps, list(orders), sink)
             self._running[step.number] = step
         positions = {name: index for index, name in enumerate(self.names)}
         text = self.request.order(step.number, owner, code, orders, positions)
@@ -182,7 +184,7 @@ class Allocation:
         except (SlurmError, RemoteError) as error:
             raise NotStarted(Failure(N_("Slurm: {said}"), {"said": str(error)})) from error
 
-    def stop(self, step: Step) -> bool:
+    def stop(self, step: SlurmStep) -> bool:
         """Ask a step's tasks to end what they started, and wait for that and what they still send; whether they have."""
         if not step.ended.is_set():
             path = f"{self.request.messages}/stop-{step.number}"
@@ -190,7 +192,7 @@ class Allocation:
                 place.run(["touch", "--", path], check=False, timeout=END_S)
         return self.wait(step, self._wait_for_all)
 
-    def wait(self, step: Step, then: Callable[[], object] = bool) -> bool:
+    def wait(self, step: SlurmStep, then: Callable[[], object] = bool) -> bool:
         """Wait until a step has ended; whether it has, and the job goes on. `then` is called before it is forgotten."""
         deadline = time.monotonic() + END_S
         while not step.ended.wait(FIRST_POLL_S) and self.usable and time.monotonic() < deadline:
@@ -201,7 +203,7 @@ class Allocation:
             self._running.pop(step.number, None)
         return step.ended.is_set() and self.usable
 
-    def silences(self, step: Step) -> dict[int, float] | None:
+    def silences(self, step: SlurmStep) -> dict[int, float] | None:
         """For how many seconds nothing has come from each node of a step; None while nothing can be read at all.
 
         That says nothing of the nodes, until the job's lease is over. 0 for a node before its first message: the step

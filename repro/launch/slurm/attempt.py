@@ -15,9 +15,9 @@ from repro.launch.nodes.attempt import NodesAttempt, NotStarted
 from repro.launch.nodes.follower import AttemptFollower
 from repro.launch.nodes.node_check import host_of
 from repro.launch.nodes.tracing import Tracing
-from repro.launch.nodes.work import Work, work_of
+from repro.launch.nodes.work import NodeWork, work_of
 from repro.launch.placement import Placement
-from repro.launch.slurm.allocation import LOG, Allocation, Step
+from repro.launch.slurm.allocation import LOG, Allocation, SlurmStep
 from repro.launch.slurm.batch_script import SlurmWork, fill, work_of_step
 from repro.launch.slurm.jobs import KERNEL_MINUTES, SPARE_MINUTES, Jobs, Size
 from repro.planning.unit import Unit
@@ -33,12 +33,12 @@ class SlurmTransport:
     ends_ranks_by = frozenset({int(signal.SIGTERM)})
     log = LOG
 
-    def __init__(self, unit: Unit, work: Work, folder: Path, jobs: Jobs):
+    def __init__(self, unit: Unit, work: NodeWork, folder: Path, jobs: Jobs):
         self._unit, self._work, self._folder, self._jobs = unit, work, folder, jobs
         self._allocation: Allocation
         self._owner: dict[str, str]
         self._orders: dict[str, dict]
-        self._step: Step | None = None
+        self._step: SlurmStep | None = None
 
     def traced(self, tracing: Tracing) -> SlurmTransport:
         """The same with a trace of rank 0's kernels."""
@@ -97,7 +97,7 @@ class SlurmTransport:
             allocation.cancel()
 
 
-def size_of(cluster: Cluster, work: Work) -> Size:
+def size_of(cluster: Cluster, work: NodeWork) -> Size:
     """What an attempt takes: whole nodes, and all GPUs of each if it uses any, so that each job sees its nodes alike."""
     return Size(len(work.placement.nodes), cluster.gpus_per_node if work.config["device"] == "cuda" else 0)
 

@@ -14,11 +14,11 @@ from repro.cluster.cluster import ISOLATED, Cluster
 from repro.cluster.rank_environment import after_prologue
 from repro.images.runtime import IMAGE_PYTHON, Pyxis
 from repro.launch.agent.leftovers import USER
-from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.nodes.collector import safe
-from repro.launch.nodes.commands import Host, step_binds
+from repro.launch.nodes.commands import NodeFacts, step_binds
 from repro.launch.nodes.holder import holder
-from repro.launch.nodes.work import LEASE_S, Work
+from repro.launch.nodes.work import LEASE_S, NodeWork
 from repro.launch.placement import Placement
 from repro.utils.paths import PACKAGE
 
@@ -130,7 +130,7 @@ class JobRequest:
         return {**holder(what, run), "mark": self.token}
 
     def order(
-        self, step: int, owner: dict, code: Code, orders: Mapping[str, dict], positions: Mapping[str, int]
+        self, step: int, owner: dict, code: UploadedCode, orders: Mapping[str, dict], positions: Mapping[str, int]
     ) -> str:
         """The line that the tasks of a step take: the code, and the order for the agent on each node, by its name.
 
@@ -152,7 +152,7 @@ class JobRequest:
 
 
 @dataclass(frozen=True)
-class SlurmWork(Work):
+class SlurmWork(NodeWork):
     """An attempt as the nodes of a job get it; `home` is the folder of its step on each node, `token` the job's."""
 
     home: str = ""
@@ -171,7 +171,7 @@ class SlurmWork(Work):
         """What a rank's files are written below; the folder of the step has the node's position already."""
         return f"{self.home}/attempt"
 
-    def orders(self, hosts: Sequence[Host]) -> dict[str, dict]:
+    def orders(self, hosts: Sequence[NodeFacts]) -> dict[str, dict]:
         """What the agents of the nodes have to do, by the names of the nodes, in the order of their ranks."""
         return {node.name: self.order(index, list(hosts)) for index, node in enumerate(self.placement.nodes)}
 
@@ -179,13 +179,13 @@ class SlurmWork(Work):
 def fill(value: Any, step: int, node: int) -> Any:
     """A value with the number of its step and the position of its node wherever its texts have the placeholders."""
     if isinstance(value, dict):
-        return {key: fill(each, step, node) for key, each in value.items()}
+        return {key: fill(item, step, node) for key, item in value.items()}
     if isinstance(value, list):
-        return [fill(each, step, node) for each in value]
+        return [fill(item, step, node) for item in value]
     return value.replace(NODE, str(node)).replace(STEP, str(step)) if isinstance(value, str) else value
 
 
-def work_of_step(request: JobRequest, work: Work, placement: Placement | None = None) -> SlurmWork:
+def work_of_step(request: JobRequest, work: NodeWork, placement: Placement | None = None) -> SlurmWork:
     """An attempt as the nodes of a job get it, on these nodes or those that the work has."""
     home = request.step_home
     given = {**vars(work), "trainers": f"{home}/code/repro/{'baselines' if work.baseline else 'trainers'}"}
@@ -195,11 +195,11 @@ def work_of_step(request: JobRequest, work: Work, placement: Placement | None = 
 def _template(name: str) -> jinja2.Template:
     import jinja2
 
-    found = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         keep_trailing_newline=True,
     )
-    found.filters["quote"] = lambda value: shlex.quote(str(value))
-    return found.get_template(name)
+    environment.filters["quote"] = lambda value: shlex.quote(str(value))
+    return environment.get_template(name)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from repro.cluster.cluster import Cluster
 from repro.cluster.local_shell import LocalShell
-from repro.cluster.ssh import Remote, Result
+from repro.cluster.ssh import CommandResult, Remote
 from repro.runs.failures import Failure
 from repro.utils.errors import FAILED, ReproError
 from repro.utils.i18n import N_
@@ -38,7 +38,7 @@ class SlurmError(ReproError):
 
 
 @dataclass(frozen=True)
-class Job:
+class SlurmJob:
     """What Slurm reports of a job: state and reason, its nodes as Slurm writes them, exit status and signal."""
 
     number: int
@@ -108,7 +108,7 @@ class SlurmClient:
     `run` runs a command with an input and gives what it printed, as `Remote.run` does.
     """
 
-    def __init__(self, run: Callable[..., Result]):
+    def __init__(self, run: Callable[..., CommandResult]):
         self._run = run
 
     def submit(self, script: str) -> int:
@@ -119,7 +119,7 @@ class SlurmClient:
             raise SlurmError(f"sbatch printed no job number: {output.strip()!r}")
         return int(number)
 
-    def job(self, number: int) -> Job:
+    def job(self, number: int) -> SlurmJob:
         """A job as Slurm sees it now; one that is over and forgotten is looked up in the accounting."""
         done = self._run(["scontrol", "--oneliner", "show", "job", str(number)], timeout=COMMAND_S, check=False)
         if done.status == 0:
@@ -153,22 +153,24 @@ def login(cluster: Cluster) -> LocalShell | Remote:
     return Remote(cluster, cluster.login or cluster.nodes[0])
 
 
-def parse_job(number: int, line: str) -> Job:
+def parse_job(number: int, line: str) -> SlurmJob:
     """A job as `scontrol --oneliner show job` prints it."""
-    found = dict(re.findall(r"(?:^|\s)(JobState|Reason|NodeList|ExitCode)=(\S*)", line))
-    if "JobState" not in found:
+    fields = dict(re.findall(r"(?:^|\s)(JobState|Reason|NodeList|ExitCode)=(\S*)", line))
+    if "JobState" not in fields:
         raise SlurmError(f"scontrol says nothing of the state of job {number}: {line.strip()!r}")
-    nodes = "" if found.get("NodeList") in (None, "(null)") else found["NodeList"]
-    return Job(number, found["JobState"], found.get("Reason", ""), nodes, *_exit_code(found.get("ExitCode", "0:0")))
+    nodes = "" if fields.get("NodeList") in (None, "(null)") else fields["NodeList"]
+    return SlurmJob(
+        number, fields["JobState"], fields.get("Reason", ""), nodes, *_exit_code(fields.get("ExitCode", "0:0"))
+    )
 
 
-def parse_account(number: int, lines: str) -> Job:
+def parse_account(number: int, lines: str) -> SlurmJob:
     """A job as `sacct --parsable2` prints it: State|ExitCode|NodeList."""
     first = next(iter(lines.splitlines()), "")
     if first.count("|") != 2:
         raise SlurmError(f"Slurm no longer knows job {number}, and there is no account of it: {first!r}")
     state, code, nodes = first.split("|")
-    return Job(number, state.split()[0], "", "" if nodes == "None assigned" else nodes, *_exit_code(code))
+    return SlurmJob(number, state.split()[0], "", "" if nodes == "None assigned" else nodes, *_exit_code(code))
 
 
 def _exit_code(text: str) -> tuple[int, int]:
@@ -176,5 +178,5 @@ def _exit_code(text: str) -> tuple[int, int]:
     return int(status or 0), int(signal or 0)
 
 
-def _reason(done: Result) -> str:
+def _reason(done: CommandResult) -> str:
     return (done.stderr.strip() or done.stdout.strip() or f"status {done.status}").splitlines()[-1]

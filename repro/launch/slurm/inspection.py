@@ -10,17 +10,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from repro.cluster.fingerprint import SCRIPT, probe_arguments, probed
-from repro.cluster.ssh import Result
+from repro.cluster.ssh import CommandResult
 from repro.launch.attempt import Interrupts, Limits
-from repro.launch.check_programs import Program, ProgramOf, Stoppable, takes_tf32
+from repro.launch.check_programs import CheckProgram, ProgramOf, Stoppable, takes_tf32
 from repro.launch.nodes.attempt import NodesAttempt, NotStarted
-from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.nodes.failure_causes import node_says
 from repro.launch.nodes.follower import AttemptFollower
 from repro.launch.nodes.holder import held_text, others_text
 from repro.launch.nodes.node_check import check_order, host_of, problems
 from repro.launch.nodes.work import work_of
-from repro.launch.slurm.allocation import Allocation, Step
+from repro.launch.slurm.allocation import Allocation, SlurmStep
 from repro.launch.slurm.batch_script import SlurmWork, work_of_step
 from repro.planning.unit import Unit
 from repro.runs.failures import Failure
@@ -32,7 +32,7 @@ WHAT = "what the nodes of a job are"
 PROBLEMS = N_("job {job} cannot use its nodes: {said}")
 
 
-class Answers:
+class StepAnswers:
     """Takes what the nodes of a step send."""
 
     def __init__(self) -> None:
@@ -45,9 +45,9 @@ class Answers:
         self.inbox.put((-1, {"failure": failure}, time.time()))
 
 
-def inspect(allocation: Allocation, code: Code, port: int, interrupts: Interrupts) -> None:
+def inspect(allocation: Allocation, code: UploadedCode, port: int, interrupts: Interrupts) -> None:
     """Ask each node of a job what it is, for its `facts` and `fingerprints`; NotStarted names nodes that cannot be used."""
-    cluster, answers, sent = allocation.request.cluster, Answers(), time.time()
+    cluster, answers, sent = allocation.request.cluster, StepAnswers(), time.time()
     order = {
         **check_order(cluster, port),
         "do": "probe",
@@ -63,41 +63,47 @@ def inspect(allocation: Allocation, code: Code, port: int, interrupts: Interrupt
         message, at = received[node.name]
         allocation.facts[node.name] = message["facts"]
         allocation.fingerprints[node.name] = probed(cluster, node.name, message["probe"], sent, at)
-    found = [
+    sentences = [
         line for node in allocation.nodes() for line in problems(cluster, node, allocation.facts[node.name], 0.0, port)
     ]
-    if found:
-        raise NotStarted(Failure(PROBLEMS, {"job": allocation.number, "said": "; ".join(found)}))
+    if sentences:
+        raise NotStarted(Failure(PROBLEMS, {"job": allocation.number, "said": "; ".join(sentences)}))
 
 
 def ask(
-    allocation: Allocation, names: Iterable[str], code: Code, argv: list[str], patience: float, interrupts: Interrupts
-) -> dict[str, Result]:
+    allocation: Allocation,
+    names: Iterable[str],
+    code: UploadedCode,
+    argv: list[str],
+    patience: float,
+    interrupts: Interrupts,
+) -> dict[str, CommandResult]:
     """What a program prints on these nodes of a job, by their names; NotStarted names a node that does not answer."""
-    cluster, answers = allocation.request.cluster, Answers()
+    cluster, answers = allocation.request.cluster, StepAnswers()
     order = {"do": "ask", "argv": argv, "patience_s": patience, "work": cluster.work, "container": ""}
     owner = allocation.request.owner(WHAT, allocation.request.run)
     step = allocation.start(owner, dict.fromkeys(names, order), code, answers)
     received = _received(allocation, step, answers, "status", patience + PROBE_S, interrupts)
     allocation.wait(step)
     return {
-        name: Result(message["stdout"], message["stderr"], message["status"]) for name, (message, _) in received.items()
+        name: CommandResult(message["stdout"], message["stderr"], message["status"])
+        for name, (message, _) in received.items()
     }
 
 
 def _received(
-    allocation: Allocation, step: Step, answers: Answers, key: str, patience: float, interrupts: Interrupts
+    allocation: Allocation, step: SlurmStep, answers: StepAnswers, key: str, patience: float, interrupts: Interrupts
 ) -> dict[str, tuple[dict, float]]:
     """Each node's answer, the message that has this key, and when it came."""
-    found: dict[str, tuple[dict, float]] = {}
+    received: dict[str, tuple[dict, float]] = {}
     deadline = time.monotonic() + patience
-    while len(found) < len(step.names):
+    while len(received) < len(step.names):
         interrupts.check()
         try:
             index, message, at = answers.inbox.get(timeout=SLICE_S)
         except queue.Empty:
             if time.monotonic() > deadline:
-                late = ", ".join(name for name in step.names if name not in found)
+                late = ", ".join(name for name in step.names if name not in received)
                 said = f"{late}: no answer within {patience:.0f} s"
                 raise NotStarted(Failure(PROBLEMS, {"job": allocation.number, "said": said})) from None
             continue
@@ -110,8 +116,8 @@ def _received(
         if "error" in message:
             raise NotStarted(node_says(step.names[index], message["error"]))
         if key in message:
-            found[step.names[index]] = message, at
-    return found
+            received[step.names[index]] = message, at
+    return received
 
 
 class StepTransport:
@@ -120,9 +126,9 @@ class StepTransport:
     ends_ranks_by: frozenset[int] = frozenset()
     log = ""
 
-    def __init__(self, allocation: Allocation, code: Code, work_in: Callable[[Allocation], SlurmWork]):
+    def __init__(self, allocation: Allocation, code: UploadedCode, work_in: Callable[[Allocation], SlurmWork]):
         self.allocation, self._code, self._work_in = allocation, code, work_in
-        self._step: Step | None = None
+        self._step: SlurmStep | None = None
         self._work: SlurmWork
 
     def prepare(self, on_event: object, interrupts: Interrupts) -> SlurmWork:
@@ -152,11 +158,11 @@ class StepTransport:
 
 
 def programs_in_job(
-    allocation: Allocation, name: str, code: Code, program: Path, limits: Limits, stop: threading.Event
+    allocation: Allocation, name: str, code: UploadedCode, program: Path, limits: Limits, stop: threading.Event
 ) -> ProgramOf:
     """The maker of attempts of one process of a check's program on a node of a job."""
 
-    def attempt_of(config: dict, folder: Path) -> Program:
+    def attempt_of(config: dict, folder: Path) -> CheckProgram:
         def work_in(allocation: Allocation) -> SlurmWork:
             unit = Unit(f"{program.stem} on {name}", "", config, {}, 1, tf32=takes_tf32(config))
             node = next(node for node in allocation.nodes() if node.name == name)

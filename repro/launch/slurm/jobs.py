@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.cluster.cluster import Cluster
-from repro.cluster.fingerprint import CLOCK, Difference, Fingerprint, differences
+from repro.cluster.fingerprint import CLOCK, FieldDifference, Fingerprint, differences
 from repro.cluster.ssh import RemoteError
 from repro.launch.attempt import Interrupts, OnEvent
 from repro.launch.check_programs import ProgramOf
 from repro.launch.kernels import LIMITS, PROGRAM, SINGLE, KernelError, Kernels
 from repro.launch.nodes.attempt import NotStarted
 from repro.launch.nodes.baselines import probe_argv, unequal, versions_in
-from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.nodes.datasets import ABSENT, folder_on_nodes, take_argv
 from repro.launch.nodes.failure_causes import node_says
 from repro.launch.nodes.kernels import compared_on_nodes
@@ -70,7 +70,7 @@ class Jobs:
     """
 
     def __init__(
-        self, cluster: Cluster, code: Code, port: int, run: str, minutes: int, compares: bool, asks: bool = True
+        self, cluster: Cluster, code: UploadedCode, port: int, run: str, minutes: int, compares: bool, asks: bool = True
     ):
         self.cluster, self.code, self.port, self.run = cluster, code, port, run
         self.known: dict[str, Fingerprint] = {}
@@ -94,13 +94,13 @@ class Jobs:
 
         NotStarted says why there is none; what the job's script printed is then in `folder`.
         """
-        kept, self._kept = self._kept, None
+        kept_allocation, self._kept = self._kept, None
         wanted = Size(max(size.nodes, self.largest.nodes), max(size.gpus, self.largest.gpus)) if self._keeps else size
-        if kept:
-            has = Size(kept.request.nodes, kept.request.gpus)
-            if kept.usable and (has.holds(size) if self._keeps else has == size):
-                return kept
-            kept.release()
+        if kept_allocation:
+            has = Size(kept_allocation.request.nodes, kept_allocation.request.gpus)
+            if kept_allocation.usable and (has.holds(size) if self._keeps else has == size):
+                return kept_allocation
+            kept_allocation.release()
         allocation = Allocation(self.request(what, wanted))
         allocation.submit(on_event, interrupts)
         try:
@@ -163,19 +163,19 @@ class Jobs:
         new = [name for name in allocation.names if name not in self._baselines] if self._asks else []
         if not new:
             return self._baselines
-        found = {**self._baselines}
+        versions_by_node = {**self._baselines}
         user = allocation.facts[new[0]]["user"]
         owner = f"{allocation.request.token}-probe"  # the job ends what is left of its containers by this token
         argv = probe_argv(self.cluster, user, owner)
         for name, done in ask(allocation, new, self.code, argv, PATIENCE_S, interrupts).items():
             try:
-                found[name] = versions_in(self.cluster, name, done)
+                versions_by_node[name] = versions_in(self.cluster, name, done)
             except RemoteError as error:
                 raise NotStarted(node_says(name, str(error).removeprefix(f"{name}: "))) from error
-        if said := unequal({name: found[name] for name in sorted(found)}):
+        if said := unequal({name: versions_by_node[name] for name in sorted(versions_by_node)}):
             raise NotStarted(Failure(BASELINES_DIFFER, {"said": said}))
-        self._baselines = found
-        return found
+        self._baselines = versions_by_node
+        return versions_by_node
 
     def bring(self, allocation: Allocation, config: dict, interrupts: Interrupts) -> None:
         """Bring the nodes of a job what a trainer with this configuration reads of `datasets`, where they lack it.
@@ -189,11 +189,11 @@ class Jobs:
                 continue
             folder = posixpath.basename(there)
             argv = take_argv(self.cluster, dataset, f"{allocation.request.messages}/{folder}")
-            found = ask(allocation, new, self.code, argv, DATA_S, interrupts)
-            if absent := [name for name, done in found.items() if done.status == ABSENT]:
+            results = ask(allocation, new, self.code, argv, DATA_S, interrupts)
+            if absent := [name for name, done in results.items() if done.status == ABSENT]:
                 allocation.send(absent, [dataset.folder / name for name in (*dataset.facts["sha256"], FACTS)], folder)
-                found |= ask(allocation, absent, self.code, argv, DATA_S, interrupts)
-            for name, done in found.items():
+                results |= ask(allocation, absent, self.code, argv, DATA_S, interrupts)
+            for name, done in results.items():
                 if done.status:
                     reason = (done.stderr.strip().splitlines() or [f"status {done.status}"])[-1]
                     raise NotStarted(Failure(NO_DATA, {"node": name, "data": folder, "said": reason}))
@@ -201,25 +201,33 @@ class Jobs:
 
     def missing_data(self, allocation: Allocation, paths: Sequence[str], interrupts: Interrupts) -> list[str]:
         """A line for each of some paths and each node of a job that cannot read it; NotStarted as `ask`."""
-        found = ask(allocation, allocation.names, self.code, unreadable_argv(paths), DATA_S, interrupts)
-        return unreadable({name: found[name].stdout for name in allocation.names})
+        results = ask(allocation, allocation.names, self.code, unreadable_argv(paths), DATA_S, interrupts)
+        return unreadable({name: results[name].stdout for name in allocation.names})
 
     def _check_equal(self, allocation: Allocation) -> None:
-        found = refused(self.cluster, self.known, allocation.fingerprints)
-        if found:
-            said = "; ".join(map(_shown, found))
+        unaccepted = refused(self.cluster, self.known, allocation.fingerprints)
+        if unaccepted:
+            said = "; ".join(map(_shown, unaccepted))
             raise NotStarted(Failure(DIFFERENT, {"job": allocation.number, "said": said}))
 
 
-def refused(cluster: Cluster, known: Mapping[str, Fingerprint], new: Mapping[str, Fingerprint]) -> list[Difference]:
+def refused(
+    cluster: Cluster, known_fingerprints: Mapping[str, Fingerprint], new: Mapping[str, Fingerprint]
+) -> list[FieldDifference]:
     """Where a job's nodes differ from each other, from other nodes of the run, or from what they were."""
-    found = [each for each in differences({**known, **new}, cluster.accepted) if not each.accepted]
-    for node in known.keys() & new.keys():
-        pair = {f"{node} then": known[node], f"{node} now": new[node]}
-        found += [each for each in differences(pair, [*cluster.accepted, CLOCK]) if not each.accepted]
-    return found
+    unaccepted = [
+        difference
+        for difference in differences({**known_fingerprints, **new}, cluster.accepted)
+        if not difference.accepted
+    ]
+    for node in known_fingerprints.keys() & new.keys():
+        pair = {f"{node} then": known_fingerprints[node], f"{node} now": new[node]}
+        unaccepted += [
+            difference for difference in differences(pair, [*cluster.accepted, CLOCK]) if not difference.accepted
+        ]
+    return unaccepted
 
 
-def _shown(difference: Difference) -> str:
+def _shown(difference: FieldDifference) -> str:
     values = ", ".join(f"{value} on {', '.join(nodes)}" for value, nodes in difference.values.items())
     return f"{difference.field} is {values}"

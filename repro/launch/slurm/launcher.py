@@ -17,7 +17,7 @@ from repro.launch.base import AttemptOf, LaunchSession, Places
 from repro.launch.kernels import Kernels, precisions_of
 from repro.launch.nodes.attempt import NotStarted
 from repro.launch.nodes.target import ClusterLauncher, spread
-from repro.launch.nodes.work import Work, dry_hosts, work_of
+from repro.launch.nodes.work import NodeWork, dry_hosts, work_of
 from repro.launch.select import register
 from repro.launch.slurm.allocation import Allocation
 from repro.launch.slurm.attempt import minutes_of, size_of, slurm_attempts
@@ -91,7 +91,7 @@ class SlurmLauncher(ClusterLauncher):
         sizes = [size_of(self.target.cluster, self._work(unit, plan, "")) for unit in plan.units]
         return Size(max(size.nodes for size in sizes), max(size.gpus for size in sizes))
 
-    def _work(self, unit: Unit, plan: Plan, run: str) -> Work:
+    def _work(self, unit: Unit, plan: Plan, run: str) -> NodeWork:
         target = self.target
         return work_of(target.cluster, target.code, unit, spread(plan), target.port, run, "repeat-1.attempt-1")
 
@@ -125,8 +125,8 @@ class SlurmSession(LaunchSession):
     def baselines(self, plan: Plan) -> BaselineProgram:
         """With the versions on the nodes of a job as large as this plan's largest; later jobs are held against these."""
         with self._asked(plan) as (allocation, interrupts):
-            found = self.jobs.baselines_on(allocation, interrupts)
-        return self.launcher.target.baseline_program(plan.variants, found)
+            versions_by_node = self.jobs.baselines_on(allocation, interrupts)
+        return self.launcher.target.baseline_program(plan.variants, versions_by_node)
 
     def bring(self, plan: Plan, datasets: Sequence[Dataset]) -> None:
         """To the nodes of a job as large as this plan's largest; those of later jobs get them before an attempt.
@@ -149,14 +149,14 @@ class SlurmSession(LaunchSession):
     def environment(self, plan: Plan) -> dict:
         """With what the nodes of a job as large as this plan's largest are; the first attempt may have that job."""
         with self._job(plan) as allocation:
-            found = dict(allocation.fingerprints)
-            hosts = [allocation.facts[name]["host"] for name in found]
-        return self.launcher.target.environment(self.version, hosts, found)
+            fingerprints = dict(allocation.fingerprints)
+            hosts = [allocation.facts[name]["host"] for name in fingerprints]
+        return self.launcher.target.environment(self.version, hosts, fingerprints)
 
     def check_unchanged(self, environment: dict) -> None:
         """Nothing is refused yet: each job's nodes are held against these as it starts."""
         nodes = environment["cluster"]["fingerprints"]["nodes"]
-        self.jobs.known |= {node: Fingerprint(**each) for node, each in nodes.items()}
+        self.jobs.known |= {node: Fingerprint(**fields) for node, fields in nodes.items()}
 
     @contextmanager
     def _asked(self, plan: Plan) -> Iterator[tuple[Allocation, Interrupts]]:

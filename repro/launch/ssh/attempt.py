@@ -12,12 +12,12 @@ from pathlib import Path
 from repro.cluster.cluster import Node
 from repro.cluster.ssh import RemoteError, each_of
 from repro.launch.attempt import Interrupts, Limits, OnEvent
-from repro.launch.check_programs import Program, ProgramOf, Stoppable, takes_tf32
+from repro.launch.check_programs import CheckProgram, ProgramOf, Stoppable, takes_tf32
 from repro.launch.nodes.attempt import NodesAttempt, NotStarted
 from repro.launch.nodes.failure_causes import node_says
 from repro.launch.nodes.follower import AttemptFollower
 from repro.launch.nodes.tracing import Tracing
-from repro.launch.nodes.work import Work, work_of
+from repro.launch.nodes.work import NodeWork, work_of
 from repro.launch.ssh.agent_client import AgentClient
 from repro.launch.ssh.nodes import NodePool
 from repro.planning.unit import Unit
@@ -32,7 +32,7 @@ class SshTransport:
     ends_ranks_by: frozenset[int] = frozenset()
     log = ""
 
-    def __init__(self, work: Work, pool: NodePool):
+    def __init__(self, work: NodeWork, pool: NodePool):
         self._work, self._pool = work, pool
         self._clients: dict[int, AgentClient] = {}
 
@@ -44,7 +44,7 @@ class SshTransport:
         """The same with a trace of rank 0's kernels."""
         return SshTransport(replace(self._work, tracing=tracing), self._pool)
 
-    def prepare(self, on_event: OnEvent, interrupts: Interrupts) -> Work:
+    def prepare(self, on_event: OnEvent, interrupts: Interrupts) -> NodeWork:
         """Connect again to nodes that an earlier attempt lost."""
         needed = self._work.placement.nodes
         lost = self._pool.lost(needed)
@@ -133,7 +133,7 @@ def programs_on(pool: NodePool, node: Node, program: Path, limits: Limits, stop:
     """
     exclusive = replace(pool.cluster, nodes=(node,))
 
-    def attempt_of(config: dict, folder: Path) -> Program:
+    def attempt_of(config: dict, folder: Path) -> CheckProgram:
         unit = Unit(f"{program.stem} on {node.name}", "", config, {}, 1, tf32=takes_tf32(config))
         work = work_of(exclusive, pool.code, unit, False, pool.port, folder.parent.name, folder.name)
         return Stoppable(NodesAttempt(SshTransport(replace(work, script=program.name), pool), folder, limits), stop)

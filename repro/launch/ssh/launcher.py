@@ -89,8 +89,10 @@ class SshSession(LaunchSession):
         """With the versions that every node has; ClusterError if they differ, or if they do not start."""
         users = {name: member.host.user for name, member in self.pool.members.items()}
         asked = not self.target.baseline_replaced
-        found = self.pool.on_each(lambda remote: versions_on(remote, users[remote.node.name])) if asked else {}
-        return self.target.baseline_program(plan.variants, found)
+        versions_by_node = (
+            self.pool.on_each(lambda remote: versions_on(remote, users[remote.node.name])) if asked else {}
+        )
+        return self.target.baseline_program(plan.variants, versions_by_node)
 
     def bring(self, plan: Plan, datasets: Sequence[Dataset]) -> None:
         """To every node; ClusterError with a line for each that did not get them."""

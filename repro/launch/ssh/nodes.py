@@ -13,8 +13,8 @@ from repro.cluster.cluster import Cluster, ClusterError, Node
 from repro.cluster.rank_environment import after_prologue
 from repro.cluster.ssh import Remote, RemoteError, each_of
 from repro.launch.nodes.agent_answer import ask_agent
-from repro.launch.nodes.code_upload import Code, deliver
-from repro.launch.nodes.commands import Host
+from repro.launch.nodes.code_upload import UploadedCode, deliver
+from repro.launch.nodes.commands import NodeFacts
 from repro.launch.nodes.holder import held_text, holder, others_text
 from repro.launch.nodes.node_check import check_order, host_of, problems
 from repro.launch.nodes.work import LEASE_S
@@ -32,7 +32,7 @@ class LockedError(RemoteError):
 class NodeSession:
     """One node of a run, locked from construction until `close`; RemoteError if it cannot be."""
 
-    def __init__(self, cluster: Cluster, node: Node, code: Code, owner: dict):
+    def __init__(self, cluster: Cluster, node: Node, code: UploadedCode, owner: dict):
         self.cluster, self.node, self._code = cluster, node, code
         self.remote = Remote(cluster, node)
         self._owner = owner
@@ -41,7 +41,7 @@ class NodeSession:
         self._without_lock = ""
         self._on_lost: Callable[[str], object] = str
         self.facts: dict = {}
-        self.host: Host
+        self.host: NodeFacts
         try:
             deliver(self.remote, code)
             self.removed = self._lock()
@@ -146,13 +146,12 @@ class NodeSession:
             self._on_lost(self._without_lock)
 
 
-
 class NodeProblems(RemoteError):
     """What `repro.launch.nodes.node_check.problems` found on a node."""
 
-    def __init__(self, node: str, found: list[str]):
-        super().__init__(node, found[0])
-        self.args = ("\n".join(found),)
+    def __init__(self, node: str, sentences: list[str]):
+        super().__init__(node, sentences[0])
+        self.args = ("\n".join(sentences),)
 
 
 def _skew(read: float, asked: float, answered: float) -> float:
@@ -166,7 +165,7 @@ class NodePool:
     `what` says to others who want the nodes what they are used for.
     """
 
-    def __init__(self, cluster: Cluster, code: Code, what: str, port: int | None = None):
+    def __init__(self, cluster: Cluster, code: UploadedCode, what: str, port: int | None = None):
         self.cluster, self.code, self.port = cluster, code, port or cluster.port
         self._owner = holder(what)
         self.members: dict[str, NodeSession] = {}
@@ -214,7 +213,7 @@ class NodePool:
         done = self.over(work)
         if failed := [str(error) for error in done.values() if isinstance(error, Exception)]:
             raise ClusterError("\n".join(failed))
-        return {name: each for name, each in done.items() if not isinstance(each, Exception)}
+        return {name: result for name, result in done.items() if not isinstance(result, Exception)}
 
     def lost(self, nodes: Iterable[Node]) -> list[Node]:
         """Those of the nodes that are not open, or no longer."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from repro.published.audit.findings import PEERS, Finding, Findings, Place, as_figure, compare, ratio_reach, unless
 from repro.published.audit.material import Material
 from repro.published.cases import Case
-from repro.published.figures import Figure
+from repro.published.figures import PrintedNumber
 from repro.published.noise import baseline, published_noise
 from repro.utils.i18n import N_, Message
 from repro.utils.stats import median
@@ -45,7 +45,7 @@ def outliers(material: Material) -> Findings:
             yield _outlier(case, number, run, noise.repeats[case.name].median, max(others))
 
 
-def _outlier(case: Case, number: int, run: Figure, middle: float, usual: float) -> Finding | None:
+def _outlier(case: Case, number: int, run: PrintedNumber, middle: float, usual: float) -> Finding | None:
     off, allowed = abs(run / middle - 1), OUTLIER_SPREADS * usual
     rule = Message(
         "run {number} is {off}% off the median {median}; the largest CV of the report's other groups is {usual}%",
@@ -68,7 +68,7 @@ def speedups(material: Material) -> Findings:
                 own, alone = case.published.throughput, single.published.throughput
                 yield _speedup(case, "results", as_figure(printed), own, alone, column=column)
     for report, table, rows in material.also_printed("throughput", "speedup"):
-        singles: dict[object, Figure] = {}
+        singles: dict[object, PrintedNumber] = {}
         for row in rows:
             case = material.catalogue.case(row["case"])
             singles.setdefault(_work(case), row["throughput"])
@@ -84,9 +84,9 @@ def _work(case: Case) -> tuple:
 def _speedup(
     case: Case,
     table: str,
-    printed: Figure,
-    throughput: Figure,
-    single: Figure,
+    printed: PrintedNumber,
+    throughput: PrintedNumber,
+    single: PrintedNumber,
     report: str = "",
     column: str = "speedup",
 ) -> Finding | None:
@@ -112,7 +112,9 @@ def latencies(material: Material) -> Findings:
             yield _latency(f"latency-{peer.framework}", case, peer.throughput, peer.latency_ms, PEERS)
 
 
-def _latency(check: str, case: Case, throughput: Figure, latency_ms: Figure, report: str) -> Finding | None:
+def _latency(
+    check: str, case: Case, throughput: PrintedNumber, latency_ms: PrintedNumber, report: str
+) -> Finding | None:
     value = 1000 * case.global_batch / latency_ms
     rule = Message(
         "throughput = global batch size / latency = {batch} / {latency} ms = {value} samples/s",
@@ -185,7 +187,7 @@ def _differs_in_sharding(case: Case, other: Case) -> bool:
     )
 
 
-def _change(material: Material, case: Case, figure: str, before: Figure, after: Figure) -> Findings:
+def _change(material: Material, case: Case, figure: str, before: PrintedNumber, after: PrintedNumber) -> Findings:
     printed = case.published.printed
     name = figure.removesuffix("_mib")
     difference, share = printed.get(f"{name}_change"), printed.get(f"{name}_change_percent")
@@ -233,7 +235,7 @@ def _savings(material: Material, case: Case, printed: float) -> Message:
     """Evidence from the other cases: sharding over d ranks frees 1 - 1/d of the optimizer state at any batch size."""
     freed, texts = 1 - 1 / case.layout.data, []
     for other in material.cases:
-        plain = next((each for each in material.cases if _differs_in_sharding(other, each)), None)
+        plain = next((candidate for candidate in material.cases if _differs_in_sharding(other, candidate)), None)
         if plain and other.report == case.report and other.micro_batch == case.micro_batch:
             before, after = plain.published.memory_mib, other.published.memory_mib
             if before is not None and after is not None:

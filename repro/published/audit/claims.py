@@ -64,11 +64,11 @@ def names(material: Material) -> Findings:
 
 
 def _name(case: Case, table: str, column: str, text: str, patterns: tuple[str, ...]) -> Finding | None:
-    known = parameters(case)
-    match = next((found for pattern in patterns if (found := re.fullmatch(pattern, text))), None)
+    actual = parameters(case)
+    match = next((candidate for pattern in patterns if (candidate := re.fullmatch(pattern, text))), None)
     stated = {key: int(value) for key, value in match.groupdict().items() if value and key != "group"} if match else {}
-    wrong = [key for key, value in stated.items() if value != known[key]]
-    right = ", ".join(f"{key} {known[key]}" for key in wrong)
+    wrong = [key for key, value in stated.items() if value != actual[key]]
+    right = ", ".join(f"{key} {actual[key]}" for key in wrong)
     rule = Message("the name differs in form from the report's other names")
     if match:
         named = ", ".join(f"{key} {stated[key]}" for key in wrong)
@@ -127,17 +127,17 @@ def _cell(case: Case, column: str, key: str) -> Finding | None:
     """A cell such as "9547(-1754,↓15.5%)" contains the figures recorded individually in the catalogue."""
     printed = case.published.printed
     parts = [getattr(case.published, key), printed.get(f"{column}_change"), printed.get(f"{column}_change_percent")]
-    known = [abs(float(part)) for part in parts if part is not None]
+    recorded = [abs(float(part)) for part in parts if part is not None]
     held = [float(number) for number in re.findall(r"\d+(?:\.\d+)?", printed[column])]
-    rule = Message("the cell does not contain the recorded figures {known}", known=[f"{v:g}" for v in known])
+    rule = Message("the cell does not contain the recorded figures {known}", known=[f"{v:g}" for v in recorded])
     return unless(
-        held == known,
+        held == recorded,
         "cell",
         case.report,
         Place("results", case.name, key),
         "inconsistency",
         printed[column],
-        ", ".join(f"{v:g}" for v in known),
+        ", ".join(f"{v:g}" for v in recorded),
         rule,
     )
 
@@ -174,8 +174,8 @@ def shared_logs(material: Material) -> Findings:
 
 
 def _figures(case: Case) -> str:
-    kept = case.published
-    figures = ((kept.throughput, "samples/s"), (kept.latency_ms, "ms"), (kept.memory_mib, "MiB"))
+    published = case.published
+    figures = ((published.throughput, "samples/s"), (published.latency_ms, "ms"), (published.memory_mib, "MiB"))
     return " / ".join(f"{value} {unit}" for value, unit in figures if value is not None)
 
 

@@ -19,7 +19,7 @@ from repro.published.audit.findings import (
 from repro.published.audit.flops import efficiency
 from repro.published.audit.material import Material
 from repro.published.cases import Case, Report
-from repro.published.figures import Figure
+from repro.published.figures import PrintedNumber
 from repro.published.noise import baseline, duplicates, published_noise
 from repro.utils.i18n import N_, Message
 
@@ -73,11 +73,13 @@ def _cut_off(report: Report, table: dict, column: str, cut: list, count: int) ->
     return finding("cut-off", report.id, place, "inconsistency", printed, right, rule, evidence, "note")
 
 
-def _differs(report: Report, table: dict, column: str, case: Case, own: Figure, other: Figure, pairs: list) -> Finding:
+def _differs(
+    report: Report, table: dict, column: str, case: Case, own: PrintedNumber, other: PrintedNumber, pairs: list
+) -> Finding:
     what, source = table["what"], table["source"]
     rule = Message('the table "{table}" has {other} for the same run', table=Message(what), other=other)
     evidence = Message("source of the other table: {source}", source=Message(source))
-    single = baseline(case, [each for each, _ in pairs])
+    single = baseline(case, [paired_case for paired_case, _ in pairs])
     if column == "speedup" and single:
         evidence = _two_speedups(report, table, case, single, own.decimals)
     if case.report == report.id:
@@ -128,21 +130,21 @@ def efficiencies(material: Material) -> Findings:
         decimals = {name: max(as_figure(row[name]).decimals for row in rows) for name in table["columns"][1:]}
         for row in rows:
             case = material.catalogue.case(row["case"])
-            found = efficiency(case, peak)
+            computed = efficiency(case, peak)
             values = {
-                "tflops_per_gpu": found.tflops_per_gpu,
-                "percent_of_peak": 100 * found.share_of_peak,
-                "petaflops": found.petaflops,
+                "tflops_per_gpu": computed.tflops_per_gpu,
+                "percent_of_peak": 100 * computed.share_of_peak,
+                "petaflops": computed.petaflops,
             }
             for column, value in values.items():
                 if column in row:
                     rule = Message(
                         "{flop} TFLOP per iteration / {latency} ms / {gpus} GPUs = {rate} TFLOP/s, {share}% of {peak}",
-                        flop=f"{found.teraflop:.2f}",
+                        flop=f"{computed.teraflop:.2f}",
                         latency=case.published.latency_ms,
-                        gpus=found.gpus,
-                        rate=f"{found.tflops_per_gpu:.3f}",
-                        share=f"{100 * found.share_of_peak:.2f}",
+                        gpus=computed.gpus,
+                        rate=f"{computed.tflops_per_gpu:.3f}",
+                        share=f"{100 * computed.share_of_peak:.2f}",
                         peak=f"{peak:g}",
                     )
                     yield compare(

@@ -10,7 +10,7 @@ from itertools import product
 from repro.published.audit.findings import HOLDS, Finding, Findings, Place, as_figure, finding, unless
 from repro.published.audit.material import Material
 from repro.published.cases import Case, Report
-from repro.published.figures import Figure
+from repro.published.figures import PrintedNumber
 from repro.utils.i18n import N_, Message
 
 
@@ -112,15 +112,15 @@ def _stray_row(report: Report, announced: list[int], row: dict) -> Finding:
     return finding("stray", report.id, place, "stray", printed, "", rule, evidence, note=note)
 
 
-def _later_run(report: Report, batch: int, gpus: int) -> tuple[Figure | None, Message | None]:
+def _later_run(report: Report, batch: int, gpus: int) -> tuple[PrintedNumber | None, Message | None]:
     """Throughput of a configuration in the table of a later run, if the catalogue has one, and its source."""
     source = next((table["source"] for table in report.also_printed if table["what"] == "later run"), "")
-    found = (
+    matches = (
         (row["throughput"], Message(source))
         for row in report.also("later run")
         if (row["micro_batch"], row["nodes"] * row["gpus_per_node"]) == (batch, gpus)
     )
-    return next(found, (None, None))
+    return next(matches, (None, None))
 
 
 def example_logs(material: Material) -> Findings:
@@ -151,13 +151,13 @@ def example_logs(material: Material) -> Findings:
             yield _example(report, material.cases_of(report), averaged)
 
 
-def _example(report: Report, cases: Sequence[Case], kept: Sequence[float]) -> Finding | None:
-    mean = sum(kept) / len(kept)
+def _example(report: Report, cases: Sequence[Case], counted: Sequence[float]) -> Finding | None:
+    mean = sum(counted) / len(counted)
     near = min(cases, key=lambda case: abs(case.published.throughput - mean))
     value = near.published.throughput
     rule = Message(
         "by the report's rule, the throughput of the example is the mean of {n} rows, {mean}; no table has this figure",
-        n=len(kept),
+        n=len(counted),
         mean=f"{mean:.3f}",
     )
     apart = 100 * (value / mean - 1)
@@ -247,12 +247,12 @@ def _decoded(text: str) -> str | None:
 def wordings(material: Material) -> Findings:
     """Words of headings are spelt as the terms they resemble, units have their case, and rows follow patterns."""
     for report in material.reports:
-        kept: dict[tuple, Finding] = {}
-        for found in _wordings(material, report):
-            if found is HOLDS:
+        unique: dict[tuple, Finding] = {}
+        for result in _wordings(material, report):
+            if result is HOLDS:
                 yield HOLDS
-            elif kept.setdefault((found.printed, found.recomputed), found) is found:
-                yield found
+            elif unique.setdefault((result.printed, result.recomputed), result) is result:
+                yield result
 
 
 def _wordings(material: Material, report: Report) -> Findings:
@@ -280,7 +280,7 @@ def _spelling(report: str, place: Place, word: str) -> Finding | None:
 
 
 def _unit(report: str, place: Place, unit: str) -> Finding | None:
-    right = next((known for known in UNITS if known.lower() == unit.lower()), unit)
+    right = next((spelling for spelling in UNITS if spelling.lower() == unit.lower()), unit)
     rule = Message("m is the prefix milli, mega is M; memory is read with nvidia-smi, which reports MiB")
     source = Message("nvidia-smi prints MiB")
     return unless(

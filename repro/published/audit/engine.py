@@ -34,7 +34,7 @@ RULES = tuple(rule for module in MODULES for rule in module.RULES)
 
 
 @dataclass(frozen=True)
-class Check:
+class AuditRule:
     """One rule, how often it was applied and how often it found something; `title` is to be looked up."""
 
     name: str
@@ -48,21 +48,21 @@ class Audit:
     """The result of an audit of one set of data."""
 
     material: Material
-    checks: tuple[Check, ...]
+    checks: tuple[AuditRule, ...]
     findings: tuple[Finding, ...]
     noise: Noise
     efficiencies: tuple[Efficiency, ...]
 
     def of(self, report: str) -> tuple[Finding, ...]:
         """The findings in one report."""
-        return tuple(found for found in self.findings if found.report == report)
+        return tuple(finding for finding in self.findings if finding.report == report)
 
     def at(self, report: str, table: str, row: str, column: str) -> tuple[Finding, ...]:
         """The findings at one place."""
         return tuple(
-            found
-            for found in self.of(report)
-            if (found.place.table, found.place.row, found.place.column) == (table, row, column)
+            finding
+            for finding in self.of(report)
+            if (finding.place.table, finding.place.row, finding.place.column) == (table, row, column)
         )
 
 
@@ -75,23 +75,25 @@ def audit(data: Path | Material = DATA) -> Audit:
         Findings on what was measured at all, then the others, then typing errors; each by report, severity and rule.
     """
     material = data if isinstance(data, Material) else Material.load(data)
-    checks, found = [], []
+    checks, findings = [], []
     for name, title, rule in RULES:
         results = list(rule(material))
         bad = [result for result in results if result]
-        found += bad
-        checks.append(Check(name, title, len(results), len(bad)))
+        findings += bad
+        checks.append(AuditRule(name, title, len(results), len(bad)))
     order = {report.id: place for place, report in enumerate(material.reports)}
-    found.sort(key=lambda each: (each.rank, order.get(each.report, len(order)), SEVERITIES.index(each.severity)))
-    return Audit(material, tuple(checks), _unique(found), published_noise(material.cases), _efficiencies(material))
+    findings.sort(
+        key=lambda finding: (finding.rank, order.get(finding.report, len(order)), SEVERITIES.index(finding.severity))
+    )
+    return Audit(material, tuple(checks), _unique(findings), published_noise(material.cases), _efficiencies(material))
 
 
 def _unique(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    kept: dict[str, Finding] = {}
-    for each in findings:
-        if kept.setdefault(each.id, each) is not each:
-            raise ValueError(f"two findings have the id {each.id}: a rule must name its place more closely")
-    return tuple(kept.values())
+    unique: dict[str, Finding] = {}
+    for finding in findings:
+        if unique.setdefault(finding.id, finding) is not finding:
+            raise ValueError(f"two findings have the id {finding.id}: a rule must name its place more closely")
+    return tuple(unique.values())
 
 
 def _efficiencies(material: Material) -> tuple[Efficiency, ...]:
@@ -103,7 +105,7 @@ def _efficiencies(material: Material) -> tuple[Efficiency, ...]:
 def as_json(result: Audit) -> str:
     """The content of `audit.json`; the same data gives the same text."""
     content = {
-        "findings": [found.as_json() for found in result.findings],
+        "findings": [finding.as_json() for finding in result.findings],
         "checks": [
             {"rule": check.name, "title": check.title, "compared": check.compared, "found": check.found}
             for check in result.checks
@@ -111,28 +113,28 @@ def as_json(result: Audit) -> str:
         "noise": _noise_json(result.noise),
         "efficiency": [
             {
-                "case": each.case,
-                "gpus": each.gpus,
-                "teraflop_per_iteration": round(each.teraflop, 3),
-                "tflops_per_gpu": round(each.tflops_per_gpu, 3),
-                "share_of_peak": round(each.share_of_peak, 4),
+                "case": computed.case,
+                "gpus": computed.gpus,
+                "teraflop_per_iteration": round(computed.teraflop, 3),
+                "tflops_per_gpu": round(computed.tflops_per_gpu, 3),
+                "share_of_peak": round(computed.share_of_peak, 4),
             }
-            for each in result.efficiencies
+            for computed in result.efficiencies
         ],
     }
     return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
 
 
-def differences(result: Audit, kept: Path) -> list[str]:
+def differences(result: Audit, kept_audit: Path) -> list[str]:
     """A line for each finding that is new, gone or changed against a kept `audit.json`."""
-    before = {found["id"]: found for found in json.loads(kept.read_text(encoding="utf-8"))["findings"]}
-    after = {found["id"]: found for found in json.loads(as_json(result))["findings"]}
+    before = {finding["id"]: finding for finding in json.loads(kept_audit.read_text(encoding="utf-8"))["findings"]}
+    after = {finding["id"]: finding for finding in json.loads(as_json(result))["findings"]}
     lines = []
     for identity in sorted(before.keys() | after.keys()):
         if before.get(identity) != after.get(identity):
             state = "gone" if identity not in after else "changed" if identity in before else "new"
-            found = after.get(identity) or before[identity]
-            lines.append(f"{state}: {identity}: printed {found['printed']}, recomputed {found['recomputed']}")
+            finding = after.get(identity) or before[identity]
+            lines.append(f"{state}: {identity}: printed {finding['printed']}, recomputed {finding['recomputed']}")
     return lines
 
 
@@ -143,24 +145,28 @@ def register_faults(result: Audit, register: Path = REGISTER) -> list[str]:
     with a reason, so that no finding disappears unnoticed and no identifier changes its meaning.
     """
     data = tomllib.loads(register.read_text(encoding="utf-8"))
-    given, withdrawn = data["given"], [each["id"] for each in data.get("withdrawn", ())]
-    found = [each.id for each in result.findings]
+    given, withdrawn = data["given"], [entry["id"] for entry in data.get("withdrawn", ())]
+    identifiers = [finding.id for finding in result.findings]
     names = Counter([*given, *withdrawn])
     return [
-        *(f"{register.name}: {each} is there twice" for each, count in names.items() if count > 1),
-        *(f"{register.name}: {each} is withdrawn without a reason" for each in _without_reason(data)),
-        *(f"{each}: is not in {register.name}" for each in found if each not in names),
-        *(f"{each}: is withdrawn in {register.name}, yet found" for each in found if each in withdrawn),
+        *(f"{register.name}: {identifier} is there twice" for identifier, count in names.items() if count > 1),
+        *(f"{register.name}: {identifier} is withdrawn without a reason" for identifier in _without_reason(data)),
+        *(f"{identifier}: is not in {register.name}" for identifier in identifiers if identifier not in names),
         *(
-            f"{each}: is in {register.name}, yet no longer found: withdraw it with a reason"
-            for each in given
-            if each not in found
+            f"{identifier}: is withdrawn in {register.name}, yet found"
+            for identifier in identifiers
+            if identifier in withdrawn
+        ),
+        *(
+            f"{identifier}: is in {register.name}, yet no longer found: withdraw it with a reason"
+            for identifier in given
+            if identifier not in identifiers
         ),
     ]
 
 
 def _without_reason(data: dict) -> list[str]:
-    return [each["id"] for each in data.get("withdrawn", ()) if not each.get("reason", "").strip()]
+    return [entry["id"] for entry in data.get("withdrawn", ()) if not entry.get("reason", "").strip()]
 
 
 def _noise_json(noise: Noise) -> dict:

@@ -133,16 +133,16 @@ def trainers(material: Material) -> Findings:
         rule = Message("the report names a branch but no commit, so the code that was measured cannot be determined")
         yield unless(bool(commits), "trainer-commit", report.id, place, "missing", printed, "", rule, severity="note")
         for commit in commits:
-            kept = report.trainer["commit"]
-            rule = Message("the detailed report of the same runs names commit {kept}", kept=kept)
+            trainer_commit = report.trainer["commit"]
+            rule = Message("the detailed report of the same runs names commit {kept}", kept=trainer_commit)
             yield unless(
-                commit.startswith(kept) or kept.startswith(commit),
+                commit.startswith(trainer_commit) or trainer_commit.startswith(commit),
                 "trainer",
                 report.id,
                 place,
                 "inconsistency",
                 commit[:8],
-                kept,
+                trainer_commit,
                 rule,
                 _repeated_reports(material, report),
                 "warning",
@@ -152,7 +152,7 @@ def trainers(material: Material) -> Findings:
 
 def _repeated_reports(material: Material, report: Report) -> Message | None:
     """The other reports whose runs a report prints too, with the trainer that they name."""
-    tables = [rows for each, table, rows in material.also_printed() if each is report and table.get("same_run")]
+    tables = [rows for owner, table, rows in material.also_printed() if owner is report and table.get("same_run")]
     others = {material.catalogue.case(row["case"]).report for rows in tables for row in rows} - {report.id}
     named = [f"{other} ({material.catalogue.report(other).trainer['printed']})" for other in sorted(others)]
     return Message("the reports whose runs it reprints name it too: {named}", named=named) if named else None
@@ -163,12 +163,12 @@ def environments(material: Material) -> Findings:
     for report in material.reports:
         cluster, printed = material.cluster(report), report.environment
         for key in (key for key in SOFTWARE if key in printed):
-            mine, known = version(printed[key]), version(cluster["software"][key])
-            agrees = mine != () and mine == known[: len(mine)]
+            mine, expected = version(printed[key]), version(cluster["software"][key])
+            agrees = mine != () and mine == expected[: len(mine)]
             yield _environment(agrees, report.id, key, printed[key], cluster["software"][key])
         for key in (key for key in HARDWARE if key in printed):
-            known = cluster["hardware"][key]
-            yield _environment(_same_words(printed[key], known), report.id, key, printed[key], known)
+            expected = cluster["hardware"][key]
+            yield _environment(_same_words(printed[key], expected), report.id, key, printed[key], expected)
         yield _gpus(report.id, printed["gpus"], cluster["hardware"])
         if threads := re.match(r"(\d+) CPU", printed.get("cpu", "")):
             covered = _threads(cluster["topology"]["cpu_affinity"])
@@ -187,17 +187,20 @@ def environments(material: Material) -> Findings:
         yield from _sizes(material, report, cluster["hardware"])
 
 
-def _environment(agrees: bool, report: str, key: str, printed: str, known: str) -> Finding | None:
-    rule, place = Message("the other reports on this cluster have {known}", known=known), Place("environment", "", key)
-    return unless(agrees, "environment", report, place, "inconsistency", printed, known, rule, source=CLUSTER)
+def _environment(agrees: bool, report: str, key: str, printed: str, expected: str) -> Finding | None:
+    rule, place = (
+        Message("the other reports on this cluster have {known}", known=expected),
+        Place("environment", "", key),
+    )
+    return unless(agrees, "environment", report, place, "inconsistency", printed, expected, rule, source=CLUSTER)
 
 
-def _same_words(printed: str, known: str) -> bool:
+def _same_words(printed: str, expected: str) -> bool:
     """Whether a text contains all words of another, consecutively.
 
     A comma with a broken encoding is not a word; `encodings` reports it.
     """
-    mine, theirs = (re.findall(r"[A-Za-z0-9.]+", re.sub(r"[\u0080-\uffff]", " ", text)) for text in (printed, known))
+    mine, theirs = (re.findall(r"[A-Za-z0-9.]+", re.sub(r"[\u0080-\uffff]", " ", text)) for text in (printed, expected))
     return any(mine[start : start + len(theirs)] == theirs for start in range(len(mine)))
 
 
@@ -219,13 +222,13 @@ def _sizes(material: Material, report: Report, hardware: dict) -> Findings:
             source=CLUSTER,
         )
     if addresses := report.settings.get("node_addresses"):
-        twice = [each for each, count in Counter(addresses).items() if count > 1]
+        twice = [address for address, count in Counter(addresses).items() if count > 1]
         place = Place("text", "", "node_addresses")
         rule = Message("each node has an address of its own")
         yield unless(
             not twice, "same-address", report.id, place, "inconsistency", ", ".join(twice), "", rule, severity="warning"
         )
-        unknown = [each for each in addresses if each not in hardware["addresses"]]
+        unknown = [address for address in addresses if address not in hardware["addresses"]]
         rule = Message("the cluster's nodes have the addresses {known}", known=hardware["addresses"])
         place = Place("text", "", "node_addresses")
         yield unless(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from repro.published.claim_ids import claim_concerned
-from repro.published.figures import Figure
+from repro.published.figures import PrintedNumber
 from repro.utils.i18n import Message, Translate
 
 if TYPE_CHECKING:
@@ -94,10 +94,10 @@ class Finding:
         """The note to show after the figure."""
         if self.note:
             return self.note.text(translate)
-        known = Message("audit: {value}", value=self.recomputed)
+        note = Message("audit: {value}", value=self.recomputed)
         if self.source:
-            known = Message("another source: {value}", value=self.elsewhere)
-        return known.text(translate) if self.expected else translate("see the audit")
+            note = Message("another source: {value}", value=self.elsewhere)
+        return note.text(translate) if self.expected else translate("see the audit")
 
     def as_json(self) -> dict:
         """The entry of `audit.json`, in English."""
@@ -166,7 +166,7 @@ def compare(
     check: str,
     case: Case,
     column: str,
-    printed: Figure,
+    printed: PrintedNumber,
     value: float,
     rule: Message,
     evidence: Message | None = None,
@@ -206,7 +206,7 @@ def compare(
     )
 
 
-def ratio_reach(above: Figure, below: Figure, scale: float = 1.0) -> tuple[float, float]:
+def ratio_reach(above: PrintedNumber, below: PrintedNumber, scale: float = 1.0) -> tuple[float, float]:
     """Smallest and largest scale x above / below, given the rounding of the two printed figures."""
     low = scale * (above - above.half_unit) / (below + below.half_unit)
     return low, scale * (above + above.half_unit) / (below - below.half_unit)
@@ -217,7 +217,7 @@ def at_precision(value: float, decimals: int) -> str:
     return f"{value:.{decimals}f}"
 
 
-def as_figure(value: object, decimals: int = 0) -> Figure:
+def as_figure(value: object, decimals: int = 0) -> PrintedNumber:
     """A printed value with at least this many decimals: tables that drop trailing zeros print 41 for 41.00."""
-    figure = value if isinstance(value, Figure) else Figure(str(value))
-    return figure if figure.decimals >= decimals else Figure(f"{figure:.{decimals}f}")
+    figure = value if isinstance(value, PrintedNumber) else PrintedNumber(str(value))
+    return figure if figure.decimals >= decimals else PrintedNumber(f"{figure:.{decimals}f}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from repro.published.audit.findings import at_precision
 from repro.published.cases import Case, Catalogue
-from repro.published.figures import Figure
+from repro.published.figures import PrintedNumber
 from repro.published.logs import Log, LogError, parse
 from repro.utils.stats import median
 
@@ -46,7 +46,7 @@ class Compared:
     """A published figure and the one recomputed from a log, or from the logs of all repeats."""
 
     name: str
-    published: Figure
+    published: PrintedNumber
     recomputed: float
 
     @property
@@ -67,7 +67,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Source:
+class LogSource:
     """One log file: the cases it may belong to, the comparisons, or the reason why there are none."""
 
     file: Path
@@ -81,13 +81,13 @@ class Source:
 class FromLogs:
     """Comparison of a folder of logs with the published figures."""
 
-    sources: tuple[Source, ...]
+    sources: tuple[LogSource, ...]
     medians: dict[str, Compared] = field(default_factory=dict)
 
     @property
     def agrees(self) -> bool:
         """Whether every figure that could be recomputed is the published one."""
-        return all(each.agrees for each in self._all())
+        return all(comparison.agrees for comparison in self._all())
 
     def _all(self) -> Iterator[Compared]:
         for source in self.sources:
@@ -103,7 +103,7 @@ class FromLogs:
                     "file": str(source.file),
                     "cases": list(source.cases),
                     "run": source.run,
-                    "compared": [each.as_json() for each in source.compared],
+                    "compared": [comparison.as_json() for comparison in source.compared],
                     "problem": source.problem,
                 }
                 for source in self.sources
@@ -143,48 +143,48 @@ def from_logs(folder: Path, catalogue: Catalogue) -> FromLogs:
     return FromLogs(sources, dict(_medians(sources, catalogue)))
 
 
-def _source(path: Path, name: Path, catalogue: Catalogue) -> Source:
+def _source(path: Path, name: Path, catalogue: Catalogue) -> LogSource:
     try:
         log = parse(path)
     except LogError as error:
-        return Source(name, problem=error.reason)
+        return LogSource(name, problem=error.reason)
     cases = matching(log, name, catalogue.cases)
     if not cases:
-        return Source(
+        return LogSource(
             name,
             problem="neither the log nor its path names a published case: "
             "nodes, GPUs per node, batch size or layout are needed",
         )
     try:
-        found = cases[0].rule.throughput(log, cases[0].global_batch)
+        recomputed = cases[0].rule.throughput(log, cases[0].global_batch)
     except LogError as error:
-        return Source(name, tuple(case.name for case in cases), problem=error.reason)
-    nearest = min(cases, key=lambda case: abs(case.published.throughput - found))
-    run, compared = _throughput(nearest, found)
+        return LogSource(name, tuple(case.name for case in cases), problem=error.reason)
+    nearest = min(cases, key=lambda case: abs(case.published.throughput - recomputed))
+    run, compared = _throughput(nearest, recomputed)
     if nearest.published.latency_ms is not None:
         latency = nearest.rule.latency_ms(log, nearest.global_batch)
         compared += (Compared("ms", nearest.published.latency_ms, latency),)
     if nearest.published.memory_mib is not None and log.memory_mib is not None:
         compared += (Compared("MiB", nearest.published.memory_mib, log.memory_mib),)
-    return Source(name, tuple(case.name for case in cases), compared, run=run)
+    return LogSource(name, tuple(case.name for case in cases), compared, run=run)
 
 
-def _throughput(case: Case, found: float) -> tuple[int | None, tuple[Compared, ...]]:
+def _throughput(case: Case, recomputed: float) -> tuple[int | None, tuple[Compared, ...]]:
     """The published run that a throughput is, counted from 1, or else the nearest one, and the comparison."""
     runs = case.published.repeats
     if not runs:
-        return None, (Compared("samples/s", case.published.throughput, found),)
-    run = min(range(len(runs)), key=lambda index: abs(runs[index] - found))
-    return run + 1, (Compared("samples/s", runs[run], found),)
+        return None, (Compared("samples/s", case.published.throughput, recomputed),)
+    run = min(range(len(runs)), key=lambda index: abs(runs[index] - recomputed))
+    return run + 1, (Compared("samples/s", runs[run], recomputed),)
 
 
-def _medians(sources: Iterable[Source], catalogue: Catalogue) -> Iterator[tuple[str, Compared]]:
+def _medians(sources: Iterable[LogSource], catalogue: Catalogue) -> Iterator[tuple[str, Compared]]:
     """The published throughput against the median, for cases with a log of every repeat."""
-    found: dict[str, list[float]] = {}
+    throughputs: dict[str, list[float]] = {}
     for source in sources:
         for name in source.cases if source.run else ():
-            found.setdefault(name, []).append(source.compared[0].recomputed)
-    for name, values in found.items():
+            throughputs.setdefault(name, []).append(source.compared[0].recomputed)
+    for name, values in throughputs.items():
         case = catalogue.case(name)
         if len(values) == case.rule.repeats:
             yield name, Compared("samples/s", case.published.throughput, median(values))
@@ -202,28 +202,30 @@ def matching(log: Log, name: Path, cases: Iterable[Case]) -> tuple[Case, ...]:
 
 def _stated(log: Log) -> dict[str, object]:
     names = STATED["E" if log.generation == "E" else "A"]
-    found = {key: log.configuration[name] for name, key in names.items() if name in log.configuration}
+    stated = {key: log.configuration[name] for name, key in names.items() if name in log.configuration}
     sharding = str(log.configuration.get("non_distributed_optimizer"))
     if log.generation == "D" and sharding in SHARDED:
-        found["optimizer_sharding"] = SHARDED[sharding]
-    return found if len(found) >= 3 else {}
+        stated["optimizer_sharding"] = SHARDED[sharding]
+    return stated if len(stated) >= 3 else {}
 
 
 def _in_path(name: Path) -> dict[str, int]:
     text = str(name).lower()
-    found: dict[str, int] = {}
+    stated: dict[str, int] = {}
     for pattern, keys in IN_NAME:
         if match := re.search(pattern, text):
-            found |= dict(zip(keys, map(int, filter(None, match.groups())), strict=True))
+            stated |= dict(zip(keys, map(int, filter(None, match.groups())), strict=True))
     if match := re.search(r"(?<![a-z])(on|off)(?![a-z])", text):
-        found["optimizer_sharding"] = SHARDED[match[1]]
-    return found
+        stated["optimizer_sharding"] = SHARDED[match[1]]
+    return stated
 
 
 def _by(stated: Mapping[str, object], cases: Iterable[Case]) -> tuple[Case, ...]:
     """Cases of one configuration with everything that is stated; none if several configurations match."""
-    known = [(case, {**vars(case), **vars(case.layout), **case.shape}) for case in cases]
-    fits = [case for case, values in known if stated and all(values.get(key) == each for key, each in stated.items())]
+    described = [(case, {**vars(case), **vars(case.layout), **case.shape}) for case in cases]
+    fits = [
+        case for case, values in described if stated and all(values.get(key) == value for key, value in stated.items())
+    ]
     configurations = {
         (case.report, case.layout, case.micro_batch, case.optimizer_sharding, case.global_batch) for case in fits
     }

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from repro.published.cases import Case, CaseError, Catalogue, Report, load_catalogue
 from repro.published.figures import Peer, load_peers, load_published_cluster
-from repro.published.history import Entry, load_history
+from repro.published.history import HistoryEntry, load_history
 from repro.utils.paths import DATA
 
 
@@ -21,7 +21,7 @@ class Material:
     catalogue: Catalogue
     peers: tuple[Peer, ...]
     clusters: dict[str, dict]
-    history: tuple[Entry, ...] = ()
+    history: tuple[HistoryEntry, ...] = ()
 
     @classmethod
     def load(cls, data: Path = DATA) -> Material:

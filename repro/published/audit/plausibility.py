@@ -13,7 +13,7 @@ from repro.models.registry import spec_of
 from repro.published.audit.findings import PEERS, PROVENANCE, Finding, Findings, Place, slug, unless
 from repro.published.audit.material import Material
 from repro.published.cases import Case, Report
-from repro.published.figures import Figure, Peer
+from repro.published.figures import Peer, PrintedNumber
 from repro.published.noise import published_noise
 from repro.utils.i18n import N_, Message
 from repro.utils.stats import median
@@ -74,7 +74,7 @@ def memory_floors(material: Material) -> Findings:
         yield from _floor(case, peer.memory_mib, f"memory-floor-{peer.framework}", PEERS)
 
 
-def _floor(case: Case, used: Figure | None, check: str, report: str) -> Findings:
+def _floor(case: Case, used: PrintedNumber | None, check: str, report: str) -> Findings:
     least = state_floor_mib(case)
     if used is not None and least is not None:
         rule = Message("parameters and optimizer state alone take {least} MiB per GPU", least=f"{least:.0f}")
@@ -101,7 +101,7 @@ def _peer_cases(material: Material) -> Iterator[tuple[Peer, Case]]:
 def memory_siblings(material: Material) -> Findings:
     """The memory of a rank does not depend on the number of data-parallel ranks; with sharding it only falls."""
     for report, table, used in _memory_tables(material):
-        groups: dict[tuple, list[tuple[Case, Figure]]] = {}
+        groups: dict[tuple, list[tuple[Case, PrintedNumber]]] = {}
         for case, memory in used:
             groups.setdefault(_rank(case), []).append((case, memory))
         for group in groups.values():
@@ -116,14 +116,14 @@ def _siblings(table: str) -> str:
     return "memory-siblings" if table == "results" else f"memory-siblings-{slug(table)}"
 
 
-def _memory_tables(material: Material) -> Iterator[tuple[str, str, list[tuple[Case, Figure]]]]:
+def _memory_tables(material: Material) -> Iterator[tuple[str, str, list[tuple[Case, PrintedNumber]]]]:
     for report in material.reports:
         used = [(case, case.published.memory_mib) for case in material.cases_of(report)]
         yield report.id, "results", [(case, memory) for case, memory in used if memory is not None]
     for report, table, rows in material.also_printed("memory_mib"):
         if not table.get("same_run"):
-            found = [(material.catalogue.case(row["case"]), Figure(str(row["memory_mib"]))) for row in rows]
-            yield report.id, table["what"], found
+            figures = [(material.catalogue.case(row["case"]), PrintedNumber(str(row["memory_mib"]))) for row in rows]
+            yield report.id, table["what"], figures
 
 
 def _rank(case: Case) -> tuple:
@@ -132,7 +132,7 @@ def _rank(case: Case) -> tuple:
     return case.model, case.micro_batch, case.optimizer_sharding, split, tuple(sorted(case.shape.items()))
 
 
-def _alike(report: str, table: str, group: list[tuple[Case, Figure]]) -> Findings:
+def _alike(report: str, table: str, group: list[tuple[Case, PrintedNumber]]) -> Findings:
     for case, used in group:
         others = [float(more) for other, more in group if other is not case and other.layout.data > 1]
         if not others:
@@ -149,8 +149,8 @@ def _alike(report: str, table: str, group: list[tuple[Case, Figure]]) -> Finding
         yield unless(within, _siblings(table), report, place, "inconsistency", used, "", rule, severity="warning")
 
 
-def _falling(report: str, table: str, group: list[tuple[Case, Figure]]) -> Findings:
-    ordered = sorted(group, key=lambda each: each[0].layout.data)
+def _falling(report: str, table: str, group: list[tuple[Case, PrintedNumber]]) -> Findings:
+    ordered = sorted(group, key=lambda pair: pair[0].layout.data)
     for (fewer, before), (more, after) in pairwise(ordered):
         rule = Message(
             "{fewer} takes only {before} MiB with fewer GPUs, although each holds a larger share of the state",
@@ -232,7 +232,7 @@ def peaks(material: Material) -> Findings:
         yield from _below_peak(material, case, peer.throughput, name, PEERS)
 
 
-def _below_peak(material: Material, case: Case, throughput: Figure, check: str, report: str) -> Findings:
+def _below_peak(material: Material, case: Case, throughput: PrintedNumber, check: str, report: str) -> Findings:
     """A violation for a convolutional model is doubtful, not wrong: Winograd needs fewer operations than counted."""
     rate = implied_tflops(case, throughput)
     if rate is None:

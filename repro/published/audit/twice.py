@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from repro.published.audit.findings import PEERS, RESULTS, Findings, Place, unless
-from repro.published.figures import Figure
+from repro.published.figures import PrintedNumber
 from repro.published.noise import configuration, duplicates
 from repro.utils.i18n import N_, Message
 
@@ -78,7 +78,7 @@ def _pairs(material: Material) -> Iterator[tuple[Case, Case]]:
                 yield first, second
 
 
-def _figures(case: Case) -> dict[str, Figure]:
+def _figures(case: Case) -> dict[str, PrintedNumber]:
     """What was measured of a case; a speed-up follows from the throughput."""
     names = ("throughput", "latency_ms", "memory_mib", "gpu_utilisation")
     return {name: value for name in names if (value := getattr(case.published, name)) is not None}
@@ -95,7 +95,7 @@ def one_configuration(material: Material) -> Findings:
                 yield from _memory(second, [each.memory_mib for each in peers], first, PEERS)
 
 
-def _memory(case: Case, used: Sequence[Figure | None], other: Case, report: str) -> Findings:
+def _memory(case: Case, used: Sequence[PrintedNumber | None], other: Case, report: str) -> Findings:
     before, after = used
     if before is None or after is None:
         return

@@ -297,25 +297,25 @@ def _tidy(svg: str) -> str:
 
 def _path(commands: str) -> str:
     """A path's commands without the letters of lines that follow a line, which SVG takes for granted."""
-    kept, last = [], ""
+    parts, last = [], ""
     for part in commands.split():
         if not (part == last == "L"):
-            kept.append(part)
+            parts.append(part)
         last = part if part.isalpha() else last
-    return " ".join(kept)
+    return " ".join(parts)
 
 
 def _styles(style: str) -> Iterator[tuple[str, str]]:
     """The declarations of an inline style as attributes; ValueError for a font in a form that matplotlib never writes."""
-    for declaration in filter(None, (each.strip() for each in style.split(";"))):
+    for declaration in filter(None, (text.strip() for text in style.split(";"))):
         name, value = (part.strip() for part in declaration.split(":", 1))
         if name == "font":
-            found = re.fullmatch(r"(?:(bold|\d+) )?([\d.]+px) .*", value)
-            if not found:
+            match = re.fullmatch(r"(?:(bold|\d+) )?([\d.]+px) .*", value)
+            if not match:
                 raise ValueError(f"font: {value}: not a weight, a size in px and a family")
-            yield "font-size", found[2]
-            if found[1]:
-                yield "font-weight", found[1]
+            yield "font-size", match[2]
+            if match[1]:
+                yield "font-weight", match[1]
         else:
             yield name, value
 

@@ -101,11 +101,11 @@ def _column_lefts(cells: dict, rows: Sequence[str], gpus: Sequence[int], left: f
     """The left end of each column, with what room is left shared out between them."""
     widths = [BOX + 4 + max(text_width(case.label, SMALL) for row in rows for case in cells[row, n]) for n in gpus]
     spare = max(4.0, (WIDTH - left - sum(widths)) / len(gpus))
-    found, at = {}, left
+    lefts, at = {}, left
     for n, width in zip(gpus, widths, strict=True):
-        found[n] = at
+        lefts[n] = at
         at += width + spare
-    return found
+    return lefts
 
 
 def _rule(canvas: Canvas, y: float) -> None:

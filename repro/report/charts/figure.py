@@ -57,8 +57,8 @@ def full_width(text: str) -> str:
 
 def ideal_line(series: list[Series], label: str) -> Series:
     """From the first point of the fastest line, in proportion to the number of GPUs."""
-    x, y = max((each.points[0] for each in series), key=lambda point: point[1] / point[0])
-    last = max(point[0] for each in series for point in each.points)
+    x, y = max((line.points[0] for line in series), key=lambda point: point[1] / point[0])
+    last = max(point[0] for line in series for point in line.points)
     return Series(label, ((0, 0), (last, y / x * last)))
 
 
@@ -85,8 +85,8 @@ def efficiency_figure(lines: Callable, figure_spec: str = "efficiency") -> Figur
     """The same lines as shares of what their first points promise."""
 
     def chart(_: Translate) -> LineChart:
-        series = tuple(efficiency(each) for each in lines(_))
-        last = max(x for each in series for x, _y in each.points)
+        series = tuple(efficiency(line) for line in lines(_))
+        last = max(x for line in series for x, _y in line.points)
         return LineChart(
             _("Scaling efficiency"),
             _("throughput / (one GPU's throughput × number of GPUs)"),
@@ -116,7 +116,7 @@ def efficiency(series: Series) -> Series:
     (x, y), *_rest = series.points
     return Series(
         series.label,
-        tuple((each, scaling_efficiency(value, round(each), y, round(x))) for each, value in series.points),
+        tuple((gpus, scaling_efficiency(value, round(gpus), y, round(x))) for gpus, value in series.points),
     )
 
 

@@ -77,10 +77,10 @@ class ForestChart:
     @property
     def limits(self) -> tuple[float, float]:
         """The ends of the scale: all values, intervals and targets, and 1, with room beyond them."""
-        found = [1.0]
+        values = [1.0]
         for row in self._rows:
-            found += [row.value, *(row.interval or ()), *([] if row.target is None else [row.target])]
-        low, high = min(found), max(found)
+            values += [row.value, *(row.interval or ()), *([] if row.target is None else [row.target])]
+        low, high = min(values), max(values)
         pad = PAD * (high - low) or 0.1
         return low - pad, high + pad
 

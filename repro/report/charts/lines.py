@@ -54,8 +54,8 @@ class LineChart:
 
     def described(self) -> str:
         parts = (
-            f"{each.label}: " + ", ".join(f"{self._text(y)} ({number(x)})" for x, y in each.points)
-            for each in self._all
+            f"{line.label}: " + ", ".join(f"{self._text(y)} ({number(x)})" for x, y in line.points)
+            for line in self._all
         )
         return sentence(f"{self.title} ({self.subtitle}; {self.x_label})", parts)
 
@@ -68,14 +68,14 @@ class LineChart:
 
     def draw(self) -> Drawing:
         canvas = Canvas(304, self.title, self.subtitle)
-        right = max(text_width(each.label) for each in self._all) + 14
+        right = max(text_width(line.label) for line in self._all) + 14
         axes = canvas.axes(42, TOP, WIDTH - 42 - right, 304 - TOP - 38)
         axes.grid(axis="y", color=GRID.light, linewidth=0.8)
         if self.ideal:
             axes.plot(*zip(*self.ideal.points, strict=True), color=MUTED.light, linewidth=0.9, linestyle=(0, (6, 3)))
-        for each, style in zip(self.series, STYLES, strict=False):
+        for line, style in zip(self.series, STYLES, strict=False):
             axes.plot(
-                *zip(*each.points, strict=True),
+                *zip(*line.points, strict=True),
                 color=style.ink.light,
                 linestyle=style.line,
                 linewidth=1.7,
@@ -93,8 +93,8 @@ class LineChart:
     def _scale(self, axes: Axes) -> None:
         from matplotlib.ticker import FuncFormatter
 
-        xs = sorted({x for each in self.series for x, _ in each.points})
-        ys = [y for each in self._all for _, y in each.points]
+        xs = sorted({x for line in self.series for x, _ in line.points})
+        ys = [y for line in self._all for _, y in line.points]
         shown = xs[:1]
         for x in xs[1:]:
             if x - shown[-1] >= 0.06 * xs[-1]:
@@ -108,17 +108,17 @@ class LineChart:
 
     def _name_lines(self, axes: Axes, figure_height: float) -> None:
         """The label of each line next to its end, moved apart where ends are close."""
-        last = max(x for each in self.series for x, _ in each.points)
+        last = max(x for line in self.series for x, _ in line.points)
         height = axes.get_position().height * figure_height
         low, high = axes.get_ylim()
         ends = []
         styles = [*(style.ink.light for style in STYLES[: len(self.series)]), MUTED.light]
-        for each, color in zip(self._all, styles, strict=False):
-            x, y = each.points[-1]
+        for line, color in zip(self._all, styles, strict=False):
+            x, y = line.points[-1]
             if x == last:
-                ends.append(((y - low) / (high - low) * height, each.label, color, y))
+                ends.append(((y - low) / (high - low) * height, line.label, color, y))
             else:
-                axes.annotate(each.label, (x, y), (5, -11), textcoords="offset points", color=color, size=SIZE)
+                axes.annotate(line.label, (x, y), (5, -11), textcoords="offset points", color=color, size=SIZE)
         ends.sort()
         places = spread_out([end[0] for end in ends], LABEL_GAP, height + 4)
         for (at, label, color, y), place in zip(ends, places, strict=True):
@@ -159,17 +159,17 @@ class GridChart:
 
     def described(self) -> str:
         parts = (
-            f"{title} {each.label}: "
-            + f"{number(min(y for _, y in each.points))}–{number(max(y for _, y in each.points))}"
+            f"{title} {line.label}: "
+            + f"{number(min(y for _, y in line.points))}–{number(max(y for _, y in line.points))}"
             for title, series in self.fields
-            for each in series
+            for line in series
         )
         return sentence(f"{self.title} ({self.subtitle})", parts)
 
     def draw(self) -> Drawing:
         lines = -(-len(self.fields) // self.columns)
         field, labels = 96, max([series for _, series in self.fields], key=len)
-        names = [each.label for each in labels] if len(labels) > 1 else []
+        names = [line.label for line in labels] if len(labels) > 1 else []
         head = TOP + legend_height(names)
         canvas = Canvas(head + lines * field, self.title, self.subtitle)
         canvas.legend(TOP, names, _line_handle)
@@ -181,11 +181,11 @@ class GridChart:
         return canvas.figure
 
     def _draw_field(self, axes: Axes, series: tuple[Series, ...]) -> None:
-        for each, style in zip(series, STYLES, strict=False):
-            axes.plot(*zip(*each.points, strict=True), color=style.ink.light, linestyle=style.line, linewidth=1.2)
-        xs = [x for each in series for x, _y in each.points]
-        everything = [y for each in series for _x, y in each.points]
-        ys = [y for each in series for _x, y in each.points[warm_up(len(each.points)) :]]
+        for line, style in zip(series, STYLES, strict=False):
+            axes.plot(*zip(*line.points, strict=True), color=style.ink.light, linestyle=style.line, linewidth=1.2)
+        xs = [x for line in series for x, _y in line.points]
+        everything = [y for line in series for _x, y in line.points]
+        ys = [y for line in series for _x, y in line.points[warm_up(len(line.points)) :]]
         low, high = min(ys), max(ys)
         margin = 0.08 * (high - low) or 0.1 * (high or 1)
         axes.set_ylim(max(0, low - margin), high + margin)

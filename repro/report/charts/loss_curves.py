@@ -86,7 +86,7 @@ class CurveChart:
             for losses in distinct([losses for losses, _reference in group.curves], self._visible):
                 above.plot(range(1, len(losses) + 1), losses, **pen)
             for losses, reference in group.curves:
-                apart = [max(each, SMALLEST) for each in self._deviations(losses, reference)]
+                apart = [max(deviation, SMALLEST) for deviation in self._deviations(losses, reference)]
                 below.plot(range(self.window, len(losses) + 1), apart, **pen)
         for losses in self.references:
             above.plot(range(1, len(losses) + 1), losses, color=TEXT.light, linewidth=0.6)
@@ -117,12 +117,12 @@ class CurveChart:
 
 def distinct(curves: Sequence[tuple[float, ...]], visible: float) -> list[tuple[float, ...]]:
     """The curves without those that are nowhere further than `visible` from one before: they would cover each other."""
-    found: list[tuple[float, ...]] = []
+    drawn: list[tuple[float, ...]] = []
     for curve in curves:
-        close = (len(curve) == len(each) and max(map(_apart, curve, each)) <= visible for each in found)
+        close = (len(curve) == len(other) and max(map(_apart, curve, other)) <= visible for other in drawn)
         if not any(close):
-            found.append(curve)
-    return found
+            drawn.append(curve)
+    return drawn
 
 
 def _apart(one: float, other: float) -> float:

@@ -84,12 +84,12 @@ class OverlayChart:
         head = TOP + legend_height(self.names)
         canvas = Canvas(head + rows * PANEL + 10, self.title, self.subtitle)
         canvas.legend(TOP, self.names, lambda index, x, y: _handle(index, x, y))
-        each = WIDTH / COLUMNS
+        panel_width = WIDTH / COLUMNS
         for index, panel in enumerate(self.panels):
-            left, top = (index % COLUMNS) * each, head + (index // COLUMNS) * PANEL
+            left, top = (index % COLUMNS) * panel_width, head + (index // COLUMNS) * PANEL
             canvas.text(left, top + 11, panel.title, weight="bold")
             room = max(text_width(line.label, SMALL) for line in panel.lines) + 14
-            axes = canvas.axes(left + LEFT, top + HEAD, each - LEFT - room, PANEL - HEAD - FOOT)
+            axes = canvas.axes(left + LEFT, top + HEAD, panel_width - LEFT - room, PANEL - HEAD - FOOT)
             self._scale(axes, panel)
             for line, style in zip(panel.lines, STYLES, strict=False):
                 _draw_line(axes, line, style)

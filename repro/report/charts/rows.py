@@ -90,14 +90,14 @@ class BarChart:
         canvas = Canvas(head + height + 8, self.title, self.subtitle)
         canvas.legend(TOP, legend, canvas.box)
         left = max(map(text_width, self.rows)) + 8
-        each = (WIDTH - left) / len(self.panels)
+        panel_width = (WIDTH - left) / len(self.panels)
         for i, panel in enumerate(self.panels):
-            axes = canvas.axes(left + i * each, head, each - 14, height)
-            self._draw_panel(axes, panel, each - 14)
+            axes = canvas.axes(left + i * panel_width, head, panel_width - 14, height)
+            self._draw_panel(axes, panel, panel_width - 14)
             axes.set_yticks(range(len(self.rows)), self.rows if i == 0 else [""] * len(self.rows))
             axes.tick_params(axis="y", labelcolor=TEXT.light, pad=6)
             if panel.title:
-                canvas.text(left + i * each, head - 5, panel.title, weight="bold")
+                canvas.text(left + i * panel_width, head - 5, panel.title, weight="bold")
         return canvas.figure
 
     def _draw_panel(self, axes: Axes, panel: Panel, width: float) -> None:

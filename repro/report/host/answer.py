@@ -12,8 +12,8 @@ from repro.report.document import Block, Cell, Figure, Section, Table, Text
 from repro.report.host.cells import STATUSES, figures_of, goals, listed, name
 from repro.report.host.coverage import levels_of, units_run
 from repro.report.host.machine import day
-from repro.report.host.results import Host
-from repro.report.host.rows import LEAST_SESSIONS, MET, MISSED, OLD, OPEN, Row
+from repro.report.host.results import MeasuredHost
+from repro.report.host.rows import LEAST_SESSIONS, MET, MISSED, OLD, OPEN, HostRow
 from repro.report.run.programs import PROGRAMS
 from repro.report.tables import columns
 from repro.utils.i18n import N_, Translate
@@ -26,14 +26,14 @@ KINDS = {
 """What a target is of."""
 
 
-def gpus_text(_: Translate, host: Host) -> str:
+def gpus_text(_: Translate, host: MeasuredHost) -> str:
     """The GPUs of all runs: each model with the numbers of GPUs that runs used."""
-    found: dict[str, set[int]] = {}
-    for kept in host.runs:
-        names = [gpu["name"] for gpu in kept.gpus]
-        for each in dict.fromkeys(names):
-            found.setdefault(each, set()).add(names.count(each))
-    return _(", ").join(_one_kind(_, each, sorted(counts)) for each, counts in found.items())
+    counts_by_gpu: dict[str, set[int]] = {}
+    for kept_run in host.runs:
+        names = [gpu["name"] for gpu in kept_run.gpus]
+        for gpu_name in dict.fromkeys(names):
+            counts_by_gpu.setdefault(gpu_name, set()).add(names.count(gpu_name))
+    return _(", ").join(_one_kind(_, gpu_name, sorted(counts)) for gpu_name, counts in counts_by_gpu.items())
 
 
 def _one_kind(_: Translate, gpu: str, counts: list[int]) -> str:
@@ -42,9 +42,9 @@ def _one_kind(_: Translate, gpu: str, counts: list[int]) -> str:
     return _("{name} ({numbers} GPUs)").format(name=gpu, numbers=listed(_, map(str, counts)))
 
 
-def when(_: Translate, host: Host) -> str:
+def when(_: Translate, host: MeasuredHost) -> str:
     """The days on which runs began, UTC."""
-    days = sorted({day(kept) for kept in host.runs})
+    days = sorted({day(kept_run) for kept_run in host.runs})
     return _("{first} to {last}").format(first=days[0], last=days[-1]) if len(days) > 1 else "".join(days)
 
 
@@ -52,11 +52,11 @@ def _programs(_: Translate, kinds: Iterable[str]) -> str:
     return listed(_, (_(PROGRAMS[kind]) for kind in kinds))
 
 
-def measured(_: Translate, host: Host) -> str:
+def measured(_: Translate, host: MeasuredHost) -> str:
     """What was measured on what, in one sentence."""
     levels = list(levels_of(host).values())
     exact, derived = levels.count(AS_PUBLISHED), levels.count(DERIVED)
-    attempts = [attempt["status"] for kept in host.runs for attempt in kept.attempts]
+    attempts = [attempt["status"] for kept_run in host.runs for attempt in kept_run.attempts]
     text = _(
         "Measured on {gpus}, {when}: {ran} of the {all} published cases ran, {exact} in their published configuration and "
         "{derived} shrunk or otherwise derived ({programs}){against} (runs: {runs}; attempts: "
@@ -78,7 +78,7 @@ def measured(_: Translate, host: Host) -> str:
     )
 
 
-def _ran_with(_: Translate, host: Host) -> Iterable[str]:
+def _ran_with(_: Translate, host: MeasuredHost) -> Iterable[str]:
     """The number of cases that ran, in any form, with each program."""
     for program in host.programs:
         units = [unit for unit in units_run(host) if (unit.program or PUBLISHED) == program]
@@ -86,16 +86,16 @@ def _ran_with(_: Translate, host: Host) -> Iterable[str]:
         yield _("{n} with the {program}").format(n=len(cases), program=_(PROGRAMS[program]))
 
 
-def _against(_: Translate, host: Host) -> str:
+def _against(_: Translate, host: MeasuredHost) -> str:
     """Which PyTorch OneFlow was compared with; empty if with none."""
-    starts = [start for kept in host.measured for start in kept.starts.values()]
-    found = dict.fromkeys(
+    starts = [start for kept_run in host.measured for start in kept_run.starts.values()]
+    versions = dict.fromkeys(
         str(start["versions"]["torch"]) for start in starts if "torch" in (start.get("versions") or {})
     )
-    return _(", some compared with PyTorch {versions}").format(versions=listed(_, found)) if found else ""
+    return _(", some compared with PyTorch {versions}").format(versions=listed(_, versions)) if versions else ""
 
 
-def decided(_: Translate, rows: list[Row]) -> str:
+def decided(_: Translate, rows: list[HostRow]) -> str:
     """How many targets are met, missed and undecided, and why they are undecided or do not count."""
     if not rows:
         return _("No target is set for what was measured here.")
@@ -130,17 +130,17 @@ def decided(_: Translate, rows: list[Row]) -> str:
     )
 
 
-def concluded(_: Translate, host: Host) -> str:
+def concluded(_: Translate, host: MeasuredHost) -> str:
     """What may be concluded from this page, and what may not; empty if there is nothing to conclude from."""
     every = [*host.gains, *host.ratios, *host.efficiencies, *host.layouts]
-    verdicts = [each for kept in host.measured for each in kept.judgement.verdicts]
-    judged = sum(each.outcome != "none" for each in verdicts)
-    ours = [each for kept in host.measured for each in kept.results if not each.unit.baseline_of]
+    verdicts = [verdict for kept_run in host.measured for verdict in kept_run.judgement.verdicts]
+    judged = sum(verdict.outcome != "none" for verdict in verdicts)
+    ours = [result for kept_run in host.measured for result in kept_run.results if not result.unit.baseline_of]
     kinds = (
         (host.ratios, _("speed relative to PyTorch")),
         (host.gains, _("gain of the tuned program")),
         (host.efficiencies, _("scaling")),
-        ([each for each in ours if each.memory_mib], _("memory")),
+        ([result for result in ours if result.memory_mib], _("memory")),
     )
     can = [text for rows, text in kinds if rows]
     if not can:
@@ -170,7 +170,7 @@ def concluded(_: Translate, host: Host) -> str:
     return reduce(lambda text, more: _("{text} {more}").format(text=text, more=more), sentences)
 
 
-def answer(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
+def answer(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Section]:
     """The targets and what may be concluded, with the two figures that show it; nothing without a measured speed."""
     if not units_run(host):
         return []
@@ -179,7 +179,7 @@ def answer(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
     return [Section("answer", _("Result"), tuple(blocks))]
 
 
-def targets(_: Translate, host: Host, language: str) -> list[Section]:
+def targets(_: Translate, host: MeasuredHost, language: str) -> list[Section]:
     """Every target that applies to a row: who set it and why; nothing without one."""
     aimed = host.aimed
     if not aimed:
@@ -188,7 +188,7 @@ def targets(_: Translate, host: Host, language: str) -> list[Section]:
     for target in dict.fromkeys(row.target for row in aimed if row.target):
         mine = [row for row in aimed if row.target == target]
         where = _(", ").join(_condition(_, key, value) for key, value in target.where.items())
-        counts = [sum(row.status == each for row in mine) for each in STATUSES]
+        counts = [sum(row.status == status for row in mine) for status in STATUSES]
         rows.append(
             (
                 Cell(

@@ -10,7 +10,7 @@ from repro.planning.unit import Unit
 from repro.published.cases import load_catalogue
 from repro.report import numbers
 from repro.report.document import Cell, Figure
-from repro.report.host.rows import MET, MISSED, OLD, OPEN, Row
+from repro.report.host.rows import MET, MISSED, OLD, OPEN, HostRow
 from repro.report.host.run import KeptRun
 from repro.report.run.programs import PROGRAMS
 from repro.report.tables import NONE
@@ -57,22 +57,22 @@ def listed(_: Translate, parts: Iterable[str]) -> str:
     return _("{first} and {last}").format(first=_(", ").join(first), last=last) if first else last
 
 
-def link(kept: KeptRun) -> str:
+def link(kept_run: KeptRun) -> str:
     """A run's short name, linked to its row in the table of runs."""
-    return f"[{kept.label}](#{kept.run.id})"
+    return f"[{kept_run.label}](#{kept_run.run.id})"
 
 
-def links(_: Translate, kept: Iterable[KeptRun]) -> str:
+def links(_: Translate, kept_runs: Iterable[KeptRun]) -> str:
     """The runs' short names, each linked and each once, oldest first."""
-    return _(", ").join(dict.fromkeys(map(link, sorted(kept, key=lambda each: each.age))))
+    return _(", ").join(dict.fromkeys(map(link, sorted(kept_runs, key=lambda kept_run: kept_run.age))))
 
 
-def runs_of(_: Translate, row: Row) -> Cell:
+def runs_of(_: Translate, row: HostRow) -> Cell:
     """The runs that a row counts, and those that it does not since their code is not the newest run's."""
     text = links(_, row.runs)
     if row.superseded:
         text = _("{runs}; superseded: {others}").format(
-            runs=text, others=links(_, (each.kept for each in row.superseded))
+            runs=text, others=links(_, (measurement.kept for measurement in row.superseded))
         )
     return Cell(text)
 
@@ -84,24 +84,24 @@ def outof(good: int, of: int) -> Cell:
 
 def least_to_most(values: Iterable[float], written: Written = numbers.ratio) -> Cell:
     """The lowest and the highest of several values; one if they read the same."""
-    found = sorted(values)
-    return Cell(numbers.span(map(written, found)), found[0]) if found else NONE
+    ordered = sorted(values)
+    return Cell(numbers.span(map(written, ordered)), ordered[0]) if ordered else NONE
 
 
-def spread(row: Row, written: Written = numbers.ratio) -> Cell:
+def spread(row: HostRow, written: Written = numbers.ratio) -> Cell:
     """The interval of a row over its sessions, or how many sessions there are, where these give none."""
-    found = row.ratio.interval if row.ratio else None
-    if isinstance(found, Interval):
-        return Cell(f"{written(found.low)}–{written(found.high)}", found.low)
+    interval = row.ratio.interval if row.ratio else None
+    if isinstance(interval, Interval):
+        return Cell(f"{written(interval.low)}–{written(interval.high)}", interval.low)
     return Cell(f"– (n = {len(row.sessions)})", float("-inf"))
 
 
-def goal(row: Row) -> Cell:
+def goal(row: HostRow) -> Cell:
     """A row's target; a dash without one."""
     return Cell(str(row.target), row.target.at_least) if row.target else NONE
 
 
-def status(_: Translate, row: Row) -> Cell:
+def status(_: Translate, row: HostRow) -> Cell:
     """How a row stands to its target; a dash without one."""
     if not row.target:
         return Cell(numbers.NOTHING)
@@ -109,29 +109,31 @@ def status(_: Translate, row: Row) -> Cell:
     return Cell(_(title), tone=tone)
 
 
-def tally(_: Translate, rows: Iterable[Row]) -> str:
+def tally(_: Translate, rows: Iterable[HostRow]) -> str:
     """How many of the rows that have a target met it, missed it, or leave it undecided; empty without a target."""
-    found = [row.status for row in rows if row.target]
+    states = [row.status for row in rows if row.target]
     parts = [
-        _("{n} {what}").format(what=_(STATUSES[each][0]), n=found.count(each)) for each in STATUSES if each in found
+        _("{n} {what}").format(what=_(STATUSES[state][0]), n=states.count(state))
+        for state in STATUSES
+        if state in states
     ]
     return _("; ").join(parts)
 
 
-def verdicts(_: Translate, rows: Sequence[Row]) -> Cell:
+def verdicts(_: Translate, rows: Sequence[HostRow]) -> Cell:
     """The tally of a group's rows; without numbers if they all stand alike."""
-    found = {row.status for row in rows if row.target}
-    if len(found) == 1 and len(rows) == 1:
+    states = {row.status for row in rows if row.target}
+    if len(states) == 1 and len(rows) == 1:
         return status(_, rows[0])
-    tones = {STATUSES[each][1] for each in found}
+    tones = {STATUSES[state][1] for state in states}
     return Cell(tally(_, rows) or numbers.NOTHING, tone=tones.pop() if len(tones) == 1 else "")
 
 
-def goals(rows: Sequence[Row]) -> Cell:
+def goals(rows: Sequence[HostRow]) -> Cell:
     """The targets of a group's rows."""
     return Cell(", ".join(dict.fromkeys(str(row.target) for row in rows if row.target)) or numbers.NOTHING)
 
 
 def figures_of(drawn: list[Figure], name: str) -> list[Figure]:
     """The figures of that name among those that were drawn."""
-    return [each for each in drawn if each.id == f"figure-{name}"]
+    return [figure for figure in drawn if figure.id == f"figure-{name}"]

@@ -19,7 +19,7 @@ from repro.report.charts.figure import FigureSpec
 from repro.report.charts.waterfall import Waterfall, WaterfallChart
 from repro.report.document import Block, Cell, Figure, Section, Table
 from repro.report.host.cells import figures_of, link, links, name, outof
-from repro.report.host.results import Host
+from repro.report.host.results import MeasuredHost
 from repro.report.host.run import KeptRun
 from repro.report.run.learning import learning_figures
 from repro.report.run.loss_curves import curve_figures
@@ -32,26 +32,26 @@ SMALL_STEP = 0.005
 """Steps of a waterfall below this share of the iteration are drawn as one."""
 
 
-def shown(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
+def shown(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Section]:
     """Loss curves that were compared, what was learned, and where the time goes; none for what was not run."""
     return [*curves(_, host, drawn), *learning(_, host, drawn), *profile(_, host, drawn)]
 
 
-def shown_figures(host: Host) -> list[FigureSpec]:
+def shown_figures(host: MeasuredHost) -> list[FigureSpec]:
     """Loss curves of each run, what was learned in all, and the profiles; none without such runs."""
-    learned = [result for _kept, found in _with(host, Convergence) for result in found.results]
+    learned = [result for _kept_run, findings in _with(host, Convergence) for result in findings.results]
     bars = [
-        (f"{comparison.own.unit.name} · {kept.label} · {each.unit.label}", each.profile)
-        for kept, found in _with(host, Profiles)
-        for comparison in found.comparisons
-        for each in (comparison.own, *comparison.others)
-        if each.profile
+        (f"{comparison.own.unit.name} · {kept_run.label} · {profiled_unit.unit.label}", profiled_unit.profile)
+        for kept_run, findings in _with(host, Profiles)
+        for comparison in findings.comparisons
+        for profiled_unit in (comparison.own, *comparison.others)
+        if profiled_unit.profile
     ]
     return [
         *(
-            replace(spec, id=f"{kept.run.id}-{spec.id}")
-            for kept, found in _with(host, Curves)
-            for spec in curve_figures(found)
+            replace(spec, id=f"{kept_run.run.id}-{spec.id}")
+            for kept_run, findings in _with(host, Curves)
+            for spec in curve_figures(findings)
         ),
         *learning_figures(Convergence(tuple(learned))),
         *([_waterfalls(pairs)] if (pairs := profiled(host)) else []),
@@ -59,21 +59,21 @@ def shown_figures(host: Host) -> list[FigureSpec]:
     ]
 
 
-def _with(host: Host, kind: type[Findings]) -> list[tuple[KeptRun, Findings]]:
+def _with(host: MeasuredHost, kind: type[Findings]) -> list[tuple[KeptRun, Findings]]:
     """The runs whose findings are of that kind, with these."""
-    return [(kept, kept.findings) for kept in host.runs if isinstance(kept.findings, kind)]
+    return [(kept_run, kept_run.findings) for kept_run in host.runs if isinstance(kept_run.findings, kind)]
 
 
-def curves(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
+def curves(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Section]:
     """How many loss curves agree with their references, by model and precision; then run by run, with the figures."""
-    found = _with(host, Curves)
-    if not found:
+    by_run = _with(host, Curves)
+    if not by_run:
         return []
-    every = [each for _kept, curves in found for each in curves.comparisons]
-    layouts = [each for each in every if each.unit.role == LAYOUT]
-    errors = [each for each in every if each.unit.role == ERROR]
-    absent = sum(each.deviation is None for each in layouts)
-    agree = sum(each.holds for each in layouts)
+    every = [comparison for _kept_run, curves in by_run for comparison in curves.comparisons]
+    layouts = [comparison for comparison in every if comparison.unit.role == LAYOUT]
+    errors = [comparison for comparison in every if comparison.unit.role == ERROR]
+    absent = sum(comparison.deviation is None for comparison in layouts)
+    agree = sum(comparison.holds for comparison in layouts)
     caption = _(
         "{good} of {of} loss curves agree with their references, {differ} differ, {absent} did not run; {seen} of {made} "
         "injected errors were detected."
@@ -82,7 +82,7 @@ def curves(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
         of=len(layouts),
         differ=len(layouts) - agree - absent,
         absent=absent,
-        seen=sum(each.holds for each in errors),
+        seen=sum(comparison.holds for comparison in errors),
         made=len(errors),
     )
     titles = columns(
@@ -90,17 +90,17 @@ def curves(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
     )
     rows = []
     for mine in _by_kind(layouts):
-        compared = [each for each in mine if each.deviation]
+        compared = [comparison for comparison in mine if comparison.deviation]
         rows.append(
             (
                 *words(_subject(mine[0].unit)),
-                outof(sum(each.holds for each in mine), len(mine)),
-                count(sum(not each.holds for each in compared)),
+                outof(sum(comparison.holds for comparison in mine), len(mine)),
+                count(sum(not comparison.holds for comparison in compared)),
                 count(len(mine) - len(compared)),
-                share(max((_used(each) for each in compared), default=None)),
+                share(max((_used(comparison) for comparison in compared), default=None)),
             )
         )
-    detail = [block for kept, each in found for block in _curves_of(_, kept, each, drawn)]
+    detail = [block for kept_run, curves in by_run for block in _curves_of(_, kept_run, curves, drawn)]
     return [
         Section("curves", _("Do all layouts train the same?"), (Table("curves", titles, tuple(rows), caption),)),
         Section("curves-runs", _("Loss curves, run by run"), tuple(detail), level=3, folded=True),
@@ -114,30 +114,30 @@ def _subject(unit: Unit) -> str:
 def _by_kind(comparisons: list[CurveComparison]) -> list[list[CurveComparison]]:
     """Comparisons of one model and precision together."""
     groups: dict[str, list[CurveComparison]] = {}
-    for each in comparisons:
-        groups.setdefault(_subject(each.unit), []).append(each)
+    for comparison in comparisons:
+        groups.setdefault(_subject(comparison.unit), []).append(comparison)
     return list(groups.values())
 
 
-def _used(each: CurveComparison) -> float:
+def _used(comparison: CurveComparison) -> float:
     """The share of its tolerance that a curve's deviation takes."""
-    if each.deviation is None or each.tolerance is None:
+    if comparison.deviation is None or comparison.tolerance is None:
         return math.inf
-    return each.deviation.windowed / each.tolerance.value
+    return comparison.deviation.windowed / comparison.tolerance.value
 
 
-def _curves_of(_: Translate, kept: KeptRun, curves: Curves, drawn: list[Figure]) -> list[Block]:
-    compared = [each for each in curves.comparisons if each.unit.role == LAYOUT]
-    errors = [each for each in curves.comparisons if each.unit.role == ERROR]
+def _curves_of(_: Translate, kept_run: KeptRun, curves: Curves, drawn: list[Figure]) -> list[Block]:
+    compared = [comparison for comparison in curves.comparisons if comparison.unit.role == LAYOUT]
+    errors = [comparison for comparison in curves.comparisons if comparison.unit.role == ERROR]
     rows = []
     for mine in _by_kind(compared):
-        apart = [each.deviation.windowed for each in mine if each.deviation]
-        allowed = next((each.tolerance.value for each in mine if each.tolerance), None)
+        apart = [comparison.deviation.windowed for comparison in mine if comparison.deviation]
+        allowed = next((comparison.tolerance.value for comparison in mine if comparison.tolerance), None)
         rows.append(
             (
                 *words(_subject(mine[0].unit)),
-                outof(sum(each.holds for each in mine), len(mine)),
-                count(max((each.unit.world_size for each in mine), default=None)),
+                outof(sum(comparison.holds for comparison in mine), len(mine)),
+                count(max((comparison.unit.world_size for comparison in mine), default=None)),
                 scientific(max(apart, default=None)),
                 scientific(allowed),
             )
@@ -145,40 +145,42 @@ def _curves_of(_: Translate, kept: KeptRun, curves: Curves, drawn: list[Figure])
     caption = _(
         "Run {run}: {good} of {of} loss curves agree with their references; {seen} of {made} injected errors were detected."
     ).format(
-        run=link(kept),
-        good=sum(each.holds for each in compared),
+        run=link(kept_run),
+        good=sum(comparison.holds for comparison in compared),
         of=len(compared),
-        seen=sum(each.holds for each in errors),
+        seen=sum(comparison.holds for comparison in errors),
         made=len(errors),
     )
     titles = columns(
         _("Model"), numeric=(_("Curves that agree"), _("GPUs at most"), _("Largest deviation"), _("Tolerance"))
     )
-    figures = [each for each in drawn if each.id.startswith(f"figure-{kept.run.id}-")]
-    return [Table(f"curves-{kept.label}", titles, tuple(rows), caption), *figures]
+    figures = [figure for figure in drawn if figure.id.startswith(f"figure-{kept_run.run.id}-")]
+    return [Table(f"curves-{kept_run.label}", titles, tuple(rows), caption), *figures]
 
 
-def learning(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
+def learning(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Section]:
     """The loss that each training on real data reached, and the threshold it had to reach."""
-    found = _with(host, Convergence)
-    if not found:
+    by_run = _with(host, Convergence)
+    if not by_run:
         return []
-    results = [(kept, each) for kept, learned in found for each in learned.results]
+    results = [(kept_run, result) for kept_run, learned in by_run for result in learned.results]
     rows = tuple(
         (
-            *words(_subject(each.unit)),
-            Cell(_("yes"), tone="good") if each.holds else Cell(_("NO"), tone="bad"),
-            measured(None if each.reached is None else each.reached / math.log(2)),
-            measured(each.goal.limit / math.log(2)),
-            share(each.top_1),
+            *words(_subject(result.unit)),
+            Cell(_("yes"), tone="good") if result.holds else Cell(_("NO"), tone="bad"),
+            measured(None if result.reached is None else result.reached / math.log(2)),
+            measured(result.goal.limit / math.log(2)),
+            share(result.top_1),
         )
-        for _kept, each in results
+        for _kept_run, result in results
     )
     caption = _(
         "{good} of {of} trainings on real data reach a loss below the threshold that follows from the entropy of the data "
         "(runs {runs})."
     ).format(
-        good=sum(each.holds for _kept, each in results), of=len(results), runs=links(_, (kept for kept, _each in found))
+        good=sum(result.holds for _kept_run, result in results),
+        of=len(results),
+        runs=links(_, (kept_run for kept_run, _learned in by_run)),
     )
     titles = (
         *columns(_("Model"), _("Learned")),
@@ -186,12 +188,12 @@ def learning(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
     )
     goals = tuple(
         (
-            *words(each.unit.name),
-            count(each.unit.config["iterations"]),
-            *words(each.goal.meaning.text(_)),
-            *words(link(kept)),
+            *words(result.unit.name),
+            count(result.unit.config["iterations"]),
+            *words(result.goal.meaning.text(_)),
+            *words(link(kept_run)),
         )
-        for kept, each in results
+        for kept_run, result in results
     )
     detail = Table(
         "thresholds",
@@ -225,27 +227,29 @@ class ProfilePair:
         """
         classes = [profile.by_class() for profile in (self.ours, self.theirs)]
         idle = [profile.idle_ms for profile in (self.ours, self.theirs)]
-        found = {kind: classes[0].get(kind, 0.0) - classes[1].get(kind, 0.0) for kind in TITLES}
-        found = {kind: value for kind, value in found.items() if any(kind in each for each in classes)}
-        return found | {"": idle[0] - idle[1]}
+        difference_ms = {kind: classes[0].get(kind, 0.0) - classes[1].get(kind, 0.0) for kind in TITLES}
+        difference_ms = {
+            kind: value for kind, value in difference_ms.items() if any(kind in by_class for by_class in classes)
+        }
+        return difference_ms | {"": idle[0] - idle[1]}
 
 
-def profiled(host: Host) -> list[ProfilePair]:
+def profiled(host: MeasuredHost) -> list[ProfilePair]:
     """The newest profile of each configuration with each of its baselines, if of the newest code of its program."""
-    found = {}
-    for kept, profiles in sorted(_with(host, Profiles), key=lambda pair: pair[0].age):
+    newest = {}
+    for kept_run, profiles in sorted(_with(host, Profiles), key=lambda pair: pair[0].age):
         for comparison in profiles.comparisons:
             own = comparison.own
-            if not own.profile or not host.is_current(kept, own.unit):
+            if not own.profile or not host.is_current(kept_run, own.unit):
                 continue
             for other in comparison.others:
                 if other.profile:
-                    pair = ProfilePair(kept, own.unit, own.profile, other.unit, other.profile)
-                    found[own.unit.name, other.unit.label] = pair
-    return list(found.values())
+                    pair = ProfilePair(kept_run, own.unit, own.profile, other.unit, other.profile)
+                    newest[own.unit.name, other.unit.label] = pair
+    return list(newest.values())
 
 
-def profile(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
+def profile(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Section]:
     """One traced iteration of OneFlow and of its baseline, and where they differ most; then every profile."""
     runs = _with(host, Profiles)
     if not runs:
@@ -253,12 +257,12 @@ def profile(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
     pairs = profiled(host)
     rows = tuple(
         (
-            *words(each.unit.name, each.other.label),
-            measured(each.ours.iteration_ms),
-            measured(each.theirs.iteration_ms),
-            Cell(_slower_in(_, each)),
+            *words(pair.unit.name, pair.other.label),
+            measured(pair.ours.iteration_ms),
+            measured(pair.theirs.iteration_ms),
+            Cell(_slower_in(_, pair)),
         )
-        for each in pairs
+        for pair in pairs
     )
     titles = (
         *columns(_("Case"), _("Baseline")),
@@ -271,7 +275,7 @@ def profile(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
         "list below only."
     )
     blocks: tuple[Block, ...] = (Table("profile", titles, rows, caption),) if pairs else ()
-    every = tuple(row for kept, found in runs for row in _profile_rows(_, kept, found))
+    every = tuple(row for kept_run, profiles in runs for row in _profile_rows(_, kept_run, profiles))
     titles = (
         *columns(_("Configuration"), _("Program")),
         *columns(numeric=(_("Iteration (ms)"), _("GPU busy"))),
@@ -285,15 +289,15 @@ def profile(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
     ]
 
 
-def _profile_rows(_: Translate, kept: KeptRun, found: Profiles) -> Iterator[tuple[Cell, ...]]:
-    for comparison in found.comparisons:
-        for each in (comparison.own, *comparison.others):
-            if each.profile:
+def _profile_rows(_: Translate, kept_run: KeptRun, profiles: Profiles) -> Iterator[tuple[Cell, ...]]:
+    for comparison in profiles.comparisons:
+        for profiled_unit in (comparison.own, *comparison.others):
+            if profiled_unit.profile:
                 yield (
-                    *words(comparison.own.unit.name, each.unit.label),
-                    measured(each.profile.iteration_ms),
-                    share(each.profile.busy_ms / each.profile.iteration_ms),
-                    *words(link(kept)),
+                    *words(comparison.own.unit.name, profiled_unit.unit.label),
+                    measured(profiled_unit.profile.iteration_ms),
+                    share(profiled_unit.profile.busy_ms / profiled_unit.profile.iteration_ms),
+                    *words(link(kept_run)),
                 )
 
 

@@ -9,18 +9,21 @@ from repro.planning.unit import Unit
 from repro.published.cases import Case, load_catalogue
 from repro.report.charts.coverage import AS_PUBLISHED, AUDITED, DERIVED, NOTHING, CoveredCase
 from repro.report.host.cells import family, name
-from repro.report.host.results import Host
+from repro.report.host.results import MeasuredHost
 from repro.utils.i18n import Translate
 
 
-def units_run(host: Host) -> list[Unit]:
+def units_run(host: MeasuredHost) -> list[Unit]:
     """OneFlow's units that a run on GPUs has a throughput of."""
     return [
-        each.unit for kept in host.measured for each in kept.results if each.throughputs and not each.unit.baseline_of
+        result.unit
+        for kept_run in host.measured
+        for result in kept_run.results
+        if result.throughputs and not result.unit.baseline_of
     ]
 
 
-def every_unit(hosts: Iterable[Host]) -> list[Unit]:
+def every_unit(hosts: Iterable[MeasuredHost]) -> list[Unit]:
     """The same of several hosts."""
     return [unit for host in hosts for unit in units_run(host)]
 
@@ -45,22 +48,22 @@ def levels(units: Iterable[Unit], audited: Collection[str]) -> dict[str, int]:
     }
 
 
-def levels_of(host: Host) -> dict[str, int]:
+def levels_of(host: MeasuredHost) -> dict[str, int]:
     """The same of a host; the audit reads every case of the catalogue."""
     return levels(units_run(host), [case.name for case in load_catalogue().ported])
 
 
-def covered_cases(_: Translate, found: dict[str, int]) -> tuple[CoveredCase, ...]:
+def covered_cases(_: Translate, case_levels: dict[str, int]) -> tuple[CoveredCase, ...]:
     """What the matrix of coverage draws of these levels."""
     catalogue = load_catalogue()
     dates = {report.id: report.date for report in catalogue.reports if report.ported}
-    several = [family(each) for each in dates]
+    several = [family(report_id) for report_id in dates]
     return tuple(
         CoveredCase(
             name(family(case.report)) + (f" {dates[case.report]}" if several.count(family(case.report)) > 1 else ""),
             case.layout.world_size,
             _label(_, case),
-            found[case.name],
+            case_levels[case.name],
         )
         for case in catalogue.ported
     )

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from repro.report.document import Block, Section, Table, Text
 from repro.report.host.cells import link, listed
-from repro.report.host.results import Host
+from repro.report.host.results import MeasuredHost
 from repro.report.tables import columns, words
 from repro.runs.digests import NAME, UNSIGNED, head, lost_commits, removed, signers
 from repro.utils.i18n import Translate
 
 
-def evidence(_: Translate, host: Host) -> list[Section]:
+def evidence(_: Translate, host: MeasuredHost) -> list[Section]:
     """What was held against the runs before this page was written; nothing without runs."""
     if not host.runs:
         return []
@@ -36,7 +36,7 @@ def evidence(_: Translate, host: Host) -> list[Section]:
     return [Section("evidence", _("How this page is made and checked"), tuple(blocks), folded=True)]
 
 
-def _unproven(_: Translate, host: Host) -> Iterator[str]:
+def _unproven(_: Translate, host: MeasuredHost) -> Iterator[str]:
     counts: Counter[str] = Counter()
     for kept in host.runs:
         counts.update(kept.evidence.unproven)
@@ -45,7 +45,7 @@ def _unproven(_: Translate, host: Host) -> Iterator[str]:
         yield _("Not recorded, so that nothing proves it: {facts}.").format(facts=facts)
 
 
-def _chain(_: Translate, host: Host) -> Iterator[str]:
+def _chain(_: Translate, host: MeasuredHost) -> Iterator[str]:
     if found := head(host.folder):
         line, digest = found
         yield _(
@@ -54,7 +54,7 @@ def _chain(_: Translate, host: Host) -> Iterator[str]:
         ).format(line=line, list=NAME, digest=digest)
 
 
-def _signed(_: Translate, host: Host) -> str:
+def _signed(_: Translate, host: MeasuredHost) -> str:
     """Which keys signed the archives, from which run on."""
     parts = [
         (_("none from {run} on") if key == UNSIGNED else _("`{key}` from {run} on")).format(key=key, run=run)
@@ -70,13 +70,13 @@ def _signed(_: Translate, host: Host) -> str:
     ).format(keys=listed(_, parts))
 
 
-def _removed(_: Translate, host: Host) -> Iterator[str]:
+def _removed(_: Translate, host: MeasuredHost) -> Iterator[str]:
     if runs := removed(host.folder):
         names = listed(_, (Path(path).stem for path in runs))
         yield _("Kept runs that were removed, with the reasons in {list}: {names}.").format(list=NAME, names=names)
 
 
-def _lost(_: Translate, host: Host) -> Iterator[str]:
+def _lost(_: Translate, host: MeasuredHost) -> Iterator[str]:
     lost = lost_commits(host.folder.parent / NAME)
     made_from: dict[str, list[str]] = {}
     for kept in host.runs:
@@ -88,7 +88,7 @@ def _lost(_: Translate, host: Host) -> Iterator[str]:
             )
 
 
-def _remarks(_: Translate, host: Host) -> Iterator[Table]:
+def _remarks(_: Translate, host: MeasuredHost) -> Iterator[Table]:
     rows = tuple(words(link(kept), remark.text(_)) for kept in host.runs for remark in kept.evidence.remarks)
     if rows:
         caption = _(

@@ -17,28 +17,28 @@ from repro.report.host.cells import STATUSES, family, name
 from repro.report.host.correctness import shown_figures
 from repro.report.host.coverage import covered_cases, levels_of, units_run
 from repro.report.host.measured import grouped, memories
-from repro.report.host.results import Host
-from repro.report.host.rows import LEAST_SESSIONS, Row
+from repro.report.host.results import MeasuredHost
+from repro.report.host.rows import LEAST_SESSIONS, HostRow
 from repro.report.run.programs import PROGRAMS
 from repro.utils.i18n import Translate
 from repro.utils.stats import Interval, scaling_efficiency
 
 
-def figure_specs(host: Host) -> list[FigureSpec]:
+def figure_specs(host: MeasuredHost) -> list[FigureSpec]:
     """All figures that the host has rows for."""
-    found = []
+    specs = []
     if host.ratios:
-        found.append(_ratios(host))
+        specs.append(_ratios(host))
     if lines_of(host):
-        found.append(_efficiency(host))
+        specs.append(_efficiency(host))
     if memories(host):
-        found.append(_memory(host))
+        specs.append(_memory(host))
     if units_run(host):
-        found.append(coverage_figure(levels_of(host)))
-    return [*found, *shown_figures(host)]
+        specs.append(coverage_figure(levels_of(host)))
+    return [*specs, *shown_figures(host)]
 
 
-def _ratios(host: Host) -> FigureSpec:
+def _ratios(host: MeasuredHost) -> FigureSpec:
     """Every ratio to PyTorch with its interval, grouped by baseline, precision, program and target."""
     rows = sorted(host.ratios, key=lambda row: row.target is None)
     groups = grouped(rows, lambda row: (row.base.label, row.unit.precision, row.unit.program, str(row.target)))
@@ -59,19 +59,19 @@ def _ratios(host: Host) -> FigureSpec:
     )
 
 
-def _heading(_: Translate, host: Host, row: Row) -> str:
+def _heading(_: Translate, host: MeasuredHost, row: HostRow) -> str:
     program = [_(PROGRAMS[row.unit.program])] if len(host.programs) > 1 else []
     target = _("target {target}").format(target=row.target) if row.target else _("no target")
     return ", ".join([row.base.label, name(row.unit.precision), *program, target])
 
 
-def _forest_row(_: Translate, row: Row) -> ForestRow:
+def _forest_row(_: Translate, row: HostRow) -> ForestRow:
     assert row.ratio is not None  # a ratio to a baseline always has one
-    found = row.ratio.interval
+    interval = row.ratio.interval
     return ForestRow(
         row.unit.name,
         row.ratio.value,
-        (found.low, found.high) if isinstance(found, Interval) else None,
+        (interval.low, interval.high) if isinstance(interval, Interval) else None,
         len(row.sessions) >= LEAST_SESSIONS,
         len(row.sessions),
         row.target.at_least if row.target else None,
@@ -79,21 +79,21 @@ def _forest_row(_: Translate, row: Row) -> ForestRow:
     )
 
 
-def lines_of(host: Host) -> dict[str, list[tuple[Case, dict[int, float]]]]:
+def lines_of(host: MeasuredHost) -> dict[str, list[tuple[Case, dict[int, float]]]]:
     """By report, a published case of each work per GPU that was scaled here, and the efficiency at each number of GPUs.
 
     Of several rows of the same work on as many GPUs the last counts.
     """
-    found: dict[str, dict[tuple, tuple[Case, dict[int, float]]]] = {}
+    lines_by_report: dict[str, dict[tuple, tuple[Case, dict[int, float]]]] = {}
     for row in host.efficiencies:
         case = published_case(row.unit)
         if case is None or row.ratio is None or row.unit.baseline_of:
             continue
         if case.precision == row.unit.precision:
-            work = tuple(case_row(case)[each] for each in WORK_PER_GPU)
-            points = found.setdefault(case.report, {}).setdefault(work, (case, {1: 1.0}))[1]
+            work = tuple(case_row(case)[key] for key in WORK_PER_GPU)
+            points = lines_by_report.setdefault(case.report, {}).setdefault(work, (case, {1: 1.0}))[1]
             points[row.unit.world_size] = row.ratio.value
-    return {report: list(lines.values()) for report, lines in found.items()}
+    return {report: list(lines.values()) for report, lines in lines_by_report.items()}
 
 
 def _published_points(case: Case) -> tuple[tuple[float, float], ...]:
@@ -110,7 +110,7 @@ def _published_points(case: Case) -> tuple[tuple[float, float], ...]:
     )
 
 
-def _efficiency(host: Host) -> FigureSpec:
+def _efficiency(host: MeasuredHost) -> FigureSpec:
     """Published efficiencies on V100s as lines, those measured here as points, a panel for each report."""
     lines = lines_of(host)
     dates = {report.id: report.date for report in load_catalogue().reports}
@@ -147,18 +147,18 @@ def _efficiency(host: Host) -> FigureSpec:
     )
 
 
-def _memory(host: Host) -> FigureSpec:
-    found = memories(host)
+def _memory(host: MeasuredHost) -> FigureSpec:
+    rows = memories(host)
 
     def chart(_: Translate) -> DotChart:
         return DotChart(
             _("Memory, published and measured"),
             _("MiB per GPU"),
-            tuple(case for case, _unit, _theirs, _ours in found),
-            tuple((theirs, ours) for _case, _unit, theirs, ours in found),
+            tuple(case for case, _unit, _theirs, _ours in rows),
+            tuple((theirs, ours) for _case, _unit, theirs, ours in rows),
             (_("published, V100"), _("measured")),
             decimals=0,
-            notes=tuple(numbers.signed_percentage(ours / theirs - 1) for _case, _unit, theirs, ours in found),
+            notes=tuple(numbers.signed_percentage(ours / theirs - 1) for _case, _unit, theirs, ours in rows),
         )
 
     return FigureSpec("memory", chart, lambda _: _("At the right: measured over published, less one."))

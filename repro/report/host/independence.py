@@ -8,8 +8,8 @@ from repro.analysis.independence import Series, autocorrelation, shared_variance
 from repro.planning.plan import verdict_looks
 from repro.report import numbers
 from repro.report.document import Block, Section, Text
-from repro.report.host.results import Host
-from repro.report.host.rows import Row
+from repro.report.host.results import MeasuredHost
+from repro.report.host.rows import HostRow
 from repro.report.independence import error_table, seen
 from repro.runs.sessions import PAUSE_S
 from repro.utils.i18n import Translate
@@ -18,7 +18,7 @@ MOST_SESSIONS = 6
 """The largest number of sessions whose coverage is stated."""
 
 
-def independence(_: Translate, host: Host) -> list[Section]:
+def independence(_: Translate, host: MeasuredHost) -> list[Section]:
     """How many sessions there are, how far repeats depend on each other, and the error that follows; nothing without rows."""
     found = [list(_repeats(row).values()) for row in host.configurations]
     if not found:
@@ -50,7 +50,7 @@ def independence(_: Translate, host: Host) -> list[Section]:
     return [Section("independence", _("Are repeats independent?"), tuple(blocks), folded=True)]
 
 
-def _repeats(row: Row) -> dict[str, Series]:
+def _repeats(row: HostRow) -> dict[str, Series]:
     """The throughputs of a row's repeats by session, in the order in which they ran."""
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for each in row.measurements:

@@ -93,12 +93,12 @@ class Replacements:
         if self.hosts:
             either = b"|".join(re.escape(name).encode() for name in sorted(self.hosts, key=len, reverse=True))
             pattern = rb"(?<!\w)(?:" + either + rb")(?![\w-])" + NO_FIELD
-            text = re.sub(pattern, lambda found: self.hosts[found[0].decode()].encode(), text)
+            text = re.sub(pattern, lambda match: self.hosts[match[0].decode()].encode(), text)
         if self.addresses:
-            either = b"|".join(re.escape(each).encode() for each in sorted(self.addresses, key=len, reverse=True))
+            either = b"|".join(re.escape(address).encode() for address in sorted(self.addresses, key=len, reverse=True))
             pattern = rb"(?<![\w.])(?:" + either + rb")(?!\w|\.\d)"
-            text = re.sub(pattern, lambda found: self.addresses[found[0].decode()].encode(), text)
-        return UUID.sub(lambda found: self.gpus.get(found[0].decode(), "GPU").encode(), text)
+            text = re.sub(pattern, lambda match: self.addresses[match[0].decode()].encode(), text)
+        return UUID.sub(lambda match: self.gpus.get(match[0].decode(), "GPU").encode(), text)
 
 
 def keep(
@@ -131,8 +131,8 @@ def keep(
     is_run = (root / "run.json").is_file()
     if not is_run and not (root / PREFLIGHT).is_file():
         raise RecordError(f"{source} holds neither run.json nor {PREFLIGHT}: it is neither a run nor a preflight")
-    if is_run and not (found := verify(root)).holds:
-        raise RecordError("\n".join((f"{source} is not as it was recorded; nothing was kept:", *found.lines())))
+    if is_run and not (verification := verify(root)).holds:
+        raise RecordError("\n".join((f"{source} is not as it was recorded; nothing was kept:", *verification.lines())))
     if is_run and not (evidence := examine(Run(source))).holds:
         raise RecordError(
             "\n".join((f"{source} is not what its raw output gives; nothing was kept:", *evidence.lines()))
@@ -151,7 +151,9 @@ def keep(
         for file in (target, target.with_name(f"{target.name}{SIGNATURE}")):
             file.unlink(missing_ok=True)
         raise
-    named = {found.decode() for path, text in packed.items() if path != MANIFEST for found in ABSOLUTE.findall(text)}
+    named = {
+        absolute.decode() for path, text in packed.items() if path != MANIFEST for absolute in ABSOLUTE.findall(text)
+    }
     return Kept(target, len(packed), target.stat().st_size, tuple(sorted(named)))
 
 
@@ -164,29 +166,29 @@ def replacements(files: Mapping[str, bytes], name: str) -> Replacements:
     run names them.
     """
     hosts = dict.fromkeys(_hosts(files))
-    found = (uuid for path in ("run.json", *files) for uuid in UUID.findall(files.get(path, b"")))
+    uuids = (uuid for path in ("run.json", *files) for uuid in UUID.findall(files.get(path, b"")))
     return Replacements(
         _paths(files, name),
         {host: f"host{number}" for number, host in enumerate(hosts, 1)},
-        {uuid.decode(): f"GPU-{number}" for number, uuid in enumerate(dict.fromkeys(found))},
-        {each: f"address{number}" for number, each in enumerate(dict.fromkeys(_addresses(files)), 1)},
+        {uuid.decode(): f"GPU-{number}" for number, uuid in enumerate(dict.fromkeys(uuids))},
+        {address: f"address{number}" for number, address in enumerate(dict.fromkeys(_addresses(files)), 1)},
     )
 
 
 def _paths(files: Mapping[str, bytes], name: str) -> dict[str, str]:
-    found = {str(ROOT): "."}
-    found |= {prefix: "." for prefix in OF_CHECKOUT.findall(files.get("run.json", b"").decode())}
+    replaced = {str(ROOT): "."}
+    replaced |= {prefix: "." for prefix in OF_CHECKOUT.findall(files.get("run.json", b"").decode())}
     for path, text in files.items():
         if path.endswith("command.json"):
             programs = [PROGRAM.fullmatch(word) for word in json.loads(text) if isinstance(word, str)]
-            found |= {each[1]: "." for each in programs if each}
+            replaced |= {match[1]: "." for match in programs if match}
         elif path.endswith("config.json"):
             output = json.loads(text).get("output", "")
             then = Path(output.removesuffix(f"/{Path(path).parent.as_posix()}"))
             if str(then) != output and then.is_absolute():
-                found[str(then)] = f"runs/{name}"
-                found |= {str(then.parent): "runs"} if len(then.parts) > 3 else {}
-    return found
+                replaced[str(then)] = f"runs/{name}"
+                replaced |= {str(then.parent): "runs"} if len(then.parts) > 3 else {}
+    return replaced
 
 
 def _hosts(files: Mapping[str, bytes]) -> Iterable[str]:
@@ -202,9 +204,9 @@ def _hosts(files: Mapping[str, bytes]) -> Iterable[str]:
         cluster.get("fingerprints", {}),
         *(json.loads(files[path]) for path in files if OF_NODES.fullmatch(path)),
     ]
-    nodes = [node for each in fingerprints for node in each.get("nodes", {})]
+    nodes = [node for fingerprint in fingerprints for node in fingerprint.get("nodes", {})]
     findings = json.loads(files.get(PREFLIGHT, b"{}")).get("findings", ())
-    machines = (each["machine"] for each in findings if each["machine"] != THIS_MACHINE)
+    machines = (finding["machine"] for finding in findings if finding["machine"] != THIS_MACHINE)
     return filter(None, (environment.get("host"), *nodes, *cluster.get("hosts", ()), *machines, *of_ranks))
 
 
@@ -212,14 +214,14 @@ def _addresses(files: Mapping[str, bytes]) -> Iterable[str]:
     """Every address of a machine that a log or command names; not those that mean any machine, or the same one."""
     for path in ("run.json", *sorted(files)):
         for pattern in ADDRESSES:
-            for found in pattern.findall(files.get(path, b"")):
+            for candidate in pattern.findall(files.get(path, b"")):
                 try:
-                    address = ipaddress.ip_address(found.decode())
+                    address = ipaddress.ip_address(candidate.decode())
                 except ValueError:
                     continue
                 documented = any(address in network for network in DOCUMENTATION)
                 if not (address.is_loopback or address.is_unspecified or documented):
-                    yield found.decode()
+                    yield candidate.decode()
 
 
 def _packed(root: RunPath, name: str) -> dict[str, bytes]:
@@ -229,7 +231,7 @@ def _packed(root: RunPath, name: str) -> dict[str, bytes]:
     replaced = replacements(files, name)
     succeeded = _succeeded(files.get("attempts.jsonl", b""))
     before = read_json(root / KEPT) if (root / KEPT).is_file() else {}
-    changed = {replaced.apply(path.encode()).decode(): each for path, each in before.get("changed", {}).items()}
+    changed = {replaced.apply(path.encode()).decode(): digest for path, digest in before.get("changed", {}).items()}
     packed: dict[str, bytes] = {}
     for old_path, old_text in files.items():
         path, text = replaced.apply(old_path.encode()).decode(), replaced.apply(old_text)
@@ -242,10 +244,10 @@ def _packed(root: RunPath, name: str) -> dict[str, bytes]:
             changed[path] = {"sha256": recorded, "replaced": True}
         packed[path] = text
     stands_for = sorted({*before.get("stands_for", ()), *replaced.paths.values()})
-    kept = {**before, "stands_for": stands_for, "changed": dict(sorted(changed.items()))}
+    record = {**before, "stands_for": stands_for, "changed": dict(sorted(changed.items()))}
     if not before and (root / MANIFEST).is_file():
-        kept["manifest_sha256"] = sha256_of(content(root / MANIFEST))
-    packed[KEPT] = (json.dumps(kept, indent=1, sort_keys=True) + "\n").encode()
+        record["manifest_sha256"] = sha256_of(content(root / MANIFEST))
+    packed[KEPT] = (json.dumps(record, indent=1, sort_keys=True) + "\n").encode()
     packed[MANIFEST] = manifest_text({path: sha256_of(text) for path, text in packed.items()}).encode()
     return packed
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from repro.analysis.process_info import readable
 from repro.report.document import Block, Cell, Section, Table, Text
-from repro.report.host.results import Host, clocks, preflight_tables
+from repro.report.host.results import MeasuredHost, clocks, preflight_tables
 from repro.report.host.run import KeptRun
 from repro.report.run.verdicts import OUTCOMES
 from repro.report.tables import columns, count, measured, words
@@ -19,36 +19,38 @@ RESULTS = {"ok": N_("ok"), "warning": N_("warning"), "failed": N_("failed"), "no
 """Results of a preflight's checks."""
 
 
-def day(kept: KeptRun) -> str:
+def day(kept_run: KeptRun) -> str:
     """The day on which a run began, UTC."""
-    return time.strftime("%Y-%m-%d", time.gmtime(kept.description["created"]))
+    return time.strftime("%Y-%m-%d", time.gmtime(kept_run.description["created"]))
 
 
-def commit(_: Translate, kept: KeptRun) -> str:
+def commit(_: Translate, kept_run: KeptRun) -> str:
     """The commit that a run was made from, and whether files differed from it."""
-    changed = kept.description["environment"]["git_changed_files"]
-    return _("{commit} with {n} changed files").format(commit=kept.commit, n=changed) if changed else kept.commit
+    changed = kept_run.description["environment"]["git_changed_files"]
+    return (
+        _("{commit} with {n} changed files").format(commit=kept_run.commit, n=changed) if changed else kept_run.commit
+    )
 
 
-def gpus(kept: KeptRun) -> str:
+def gpus(kept_run: KeptRun) -> str:
     """The GPUs of a run, equal ones counted."""
-    names = [gpu["name"] for gpu in kept.gpus]
+    names = [gpu["name"] for gpu in kept_run.gpus]
     return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
 
 
-def runs(_: Translate, host: Host) -> list[Section]:
+def runs(_: Translate, host: MeasuredHost) -> list[Section]:
     """Every run with its command, and what it came to."""
     if not host.runs:
         return []
     rows = tuple(
         (
-            Cell(f"{kept.label} [{kept.run.id}](runs/{kept.run.path.name})", anchor=kept.run.id),
-            *words(day(kept), host.sessions[kept.run.id], gpus(kept) or _("none"), commit(_, kept)),
-            count(len(kept.attempts)),
-            count(sum(attempt["status"] == "failed" for attempt in kept.attempts)),
-            *words(_came_to(_, kept), f"`{kept.description['command']}`"),
+            Cell(f"{kept_run.label} [{kept_run.run.id}](runs/{kept_run.run.path.name})", anchor=kept_run.run.id),
+            *words(day(kept_run), host.sessions[kept_run.run.id], gpus(kept_run) or _("none"), commit(_, kept_run)),
+            count(len(kept_run.attempts)),
+            count(sum(attempt["status"] == "failed" for attempt in kept_run.attempts)),
+            *words(_came_to(_, kept_run), f"`{kept_run.description['command']}`"),
         )
-        for kept in host.runs
+        for kept_run in host.runs
     )
     titles = (
         *columns(_("Run"), _("Date"), _("Session"), "GPU", _("Commit")),
@@ -65,40 +67,48 @@ def runs(_: Translate, host: Host) -> list[Section]:
     return [Section("runs", _("Runs and their commands"), (Text(text), table), folded=True)]
 
 
-def _came_to(_: Translate, kept: KeptRun) -> str:
-    if not kept.measures_speed or not kept.judgement.verdicts:
+def _came_to(_: Translate, kept_run: KeptRun) -> str:
+    if not kept_run.measures_speed or not kept_run.judgement.verdicts:
         return "–"
     return _("; ").join(
         _("{outcome}: {n}").format(outcome=_(OUTCOMES[outcome][0]), n=n)
-        for outcome, n in kept.judgement.counts.items()
+        for outcome, n in kept_run.judgement.counts.items()
         if n
     )
 
 
-def machine(_: Translate, host: Host) -> list[Section]:
+def machine(_: Translate, host: MeasuredHost) -> list[Section]:
     """What all runs ran on; where they differ each value names its runs."""
     if not host.runs:
         return []
-    about = {kept.label: kept.description["environment"] for kept in host.runs}
+    about = {kept_run.label: kept_run.description["environment"] for kept_run in host.runs}
     facts = {
-        "GPU": {kept.label: gpus(kept) or _("none") for kept in host.runs},
-        _("GPU memory (MiB)"): {label: _each(each, "memory.total") for label, each in about.items()},
-        _("Driver"): {label: _each(each, "driver_version") for label, each in about.items()},
-        _("Highest SM clock (MHz)"): {label: _each(each, "clocks.max.sm") for label, each in about.items()},
-        _("SM clock under load"): dict.fromkeys(about, _clocks(_, host.runs)),
-        _("GPU interconnect"): {kept.label: _ways(kept) for kept in host.runs},
-        _("Processor"): {label: f"{each['cpu']}, {each['cpu_count']}" for label, each in about.items()},
-        _("Memory"): {label: f"{each['memory_mib']} MiB" for label, each in about.items()},
-        _("System"): {label: f"{each['system']}, Linux {each['kernel']}" for label, each in about.items()},
-        _("OneFlow software stack"): {
-            label: (each.get("stack") or {}).get("name", "") for label, each in about.items()
+        "GPU": {kept_run.label: gpus(kept_run) or _("none") for kept_run in host.runs},
+        _("GPU memory (MiB)"): {label: _each(environment, "memory.total") for label, environment in about.items()},
+        _("Driver"): {label: _each(environment, "driver_version") for label, environment in about.items()},
+        _("Highest SM clock (MHz)"): {
+            label: _each(environment, "clocks.max.sm") for label, environment in about.items()
         },
-        _("Environment variables of the stack"): {label: _given(each.get("stack")) for label, each in about.items()},
+        _("SM clock under load"): dict.fromkeys(about, _clocks(_, host.runs)),
+        _("GPU interconnect"): {kept_run.label: _ways(kept_run) for kept_run in host.runs},
+        _("Processor"): {
+            label: f"{environment['cpu']}, {environment['cpu_count']}" for label, environment in about.items()
+        },
+        _("Memory"): {label: f"{environment['memory_mib']} MiB" for label, environment in about.items()},
+        _("System"): {
+            label: f"{environment['system']}, Linux {environment['kernel']}" for label, environment in about.items()
+        },
+        _("OneFlow software stack"): {
+            label: (environment.get("stack") or {}).get("name", "") for label, environment in about.items()
+        },
+        _("Environment variables of the stack"): {
+            label: _given(environment.get("stack")) for label, environment in about.items()
+        },
         _("Cache of compiled GPU code at the start"): {
-            label: _cache(_, each.get("jit_cache")) for label, each in about.items()
+            label: _cache(_, environment.get("jit_cache")) for label, environment in about.items()
         },
         _("Operators compared with the CPU"): {
-            label: _kernels(_, each.get("kernels")) for label, each in about.items()
+            label: _kernels(_, environment.get("kernels")) for label, environment in about.items()
         },
     }
     caption = _("Hardware and software of all runs; where runs differ, those that have a value are in brackets.")
@@ -139,17 +149,17 @@ def _each(environment: dict, name: str) -> str:
 
 
 def _clocks(_: Translate, runs: Iterable[KeptRun]) -> str:
-    found = clocks(runs)
-    if not found:
+    sampled = clocks(runs)
+    if not sampled:
         return ""
     message = _("{middle:.0f} MHz at the median of {samples} samples ({low:.0f} to {high:.0f}), at most {heat:.0f} °C")
     return message.format(
-        middle=found.middle, samples=found.samples, low=found.lowest, high=found.highest, heat=found.hottest
+        middle=sampled.middle, samples=sampled.samples, low=sampled.lowest, high=sampled.highest, heat=sampled.hottest
     )
 
 
-def _ways(kept: KeptRun) -> str:
-    ways = {way for attempt in kept.attempts for way in (attempt.get("transport") or {}).get("ways", ())}
+def _ways(kept_run: KeptRun) -> str:
+    ways = {way for attempt in kept_run.attempts for way in (attempt.get("transport") or {}).get("ways", ())}
     return ", ".join(sorted(ways))
 
 
@@ -171,14 +181,14 @@ def _kernels(_: Translate, kernels: dict | None) -> str:
         count=kernels["operators"], largest=largest
     )
     wrong = (
-        _("wrong: {operators}").format(operators="; ".join(f"`{each}`" for each in kernels["wrong"]))
+        _("wrong: {operators}").format(operators="; ".join(f"`{operator}`" for operator in kernels["wrong"]))
         if kernels["wrong"]
         else ""
     )
     return "; ".join(filter(None, (message, wrong)))
 
 
-def _programs(_: Translate, host: Host) -> list:
+def _programs(_: Translate, host: MeasuredHost) -> list:
     """Versions and files of the libraries that each program's processes loaded, as reported by them."""
     programs: dict[str, dict[str, dict[str, str]]] = {}
     for run in host.runs:
@@ -186,7 +196,7 @@ def _programs(_: Translate, host: Host) -> list:
             items = {name: str(value) for name, value in readable(start.get("versions") or {}).items() if value}
             items[_("Libraries")] = ", ".join(Path(path).name for path in start.get("libraries", ()))
             for item, value in items.items():
-                every = dict.fromkeys((each.label for each in host.runs if program in each.starts), "")
+                every = dict.fromkeys((kept_run.label for kept_run in host.runs if program in kept_run.starts), "")
                 programs.setdefault(program, {}).setdefault(item, every)[run.label] = value
     rows = [(Cell(program), *row) for program, facts in programs.items() for row in _merged(_, facts)]
     if not rows:
@@ -195,27 +205,27 @@ def _programs(_: Translate, host: Host) -> list:
     return [Table("programs", columns(_("Program"), _("Item"), _("Value")), tuple(rows), caption)]
 
 
-def preflight(_: Translate, host: Host) -> list[Section]:
+def preflight(_: Translate, host: MeasuredHost) -> list[Section]:
     """What the preflights found: operators compared with the CPU, and the all-reduce by size."""
-    found = []
-    for number, kept in enumerate(host.preflights, 1):
-        tables = preflight_tables(kept)
+    sections = []
+    for number, preflight_run in enumerate(host.preflights, 1):
+        tables = preflight_tables(preflight_run)
         rows = tuple(
-            words(each["check"], _(RESULTS.get(each["result"], each["result"])), _found(_, each))
-            for each in tables["findings"]
+            words(finding["check"], _(RESULTS.get(finding["result"], finding["result"])), _found(_, finding))
+            for finding in tables["findings"]
         )
         caption = _("`make preflight`, kept in [{name}](runs/{name}.zip). What was found is quoted as printed:").format(
-            name=kept.id
+            name=preflight_run.id
         )
         blocks: list[Block] = [
             Table(f"preflight-{number}", columns(_("Check"), _("Result"), _("Found")), rows, caption)
         ]
-        blocks += [_operators(_, each, f"{number}-{index}") for index, each in enumerate(tables["kernels"], 1)]
-        for index, each in enumerate(tables["allreduce"], 1):
-            blocks += _allreduce(_, each, f"{number}-{index}")
+        blocks += [_operators(_, kernels, f"{number}-{index}") for index, kernels in enumerate(tables["kernels"], 1)]
+        for index, table in enumerate(tables["allreduce"], 1):
+            blocks += _allreduce(_, table, f"{number}-{index}")
         title = _("Preflight {number}").format(number=number) if len(host.preflights) > 1 else _("Preflight")
-        found.append(Section(f"preflight-{number}", title, tuple(blocks), folded=True))
-    return found
+        sections.append(Section(f"preflight-{number}", title, tuple(blocks), folded=True))
+    return sections
 
 
 def _found(_: Translate, finding: dict) -> str:
@@ -225,8 +235,8 @@ def _found(_: Translate, finding: dict) -> str:
 
 def _operators(_: Translate, kernels: dict, number: str) -> Text:
     results = kernels["results"]
-    wrong = [each for each in results if each["error"] is None or each["error"] > each["tolerance"]]
-    worst = sorted((each for each in results if each not in wrong), key=lambda each: -each["error"])[:LARGEST]
+    wrong = [result for result in results if result["error"] is None or result["error"] > result["tolerance"]]
+    worst = sorted((result for result in results if result not in wrong), key=lambda result: -result["error"])[:LARGEST]
     message = _(
         "{n} results and gradients of operators were compared with the CPU, {wrong} are wrong. The largest errors "
         "within their tolerances: {worst}."
@@ -236,7 +246,8 @@ def _operators(_: Translate, kernels: dict, number: str) -> Text:
             n=len(results),
             wrong=len(wrong),
             worst=_("; ").join(
-                f"`{each['operator']}, {each['part']}` ({each['precision']}) {each['error']:.1e}" for each in worst
+                f"`{result['operator']}, {result['part']}` ({result['precision']}) {result['error']:.1e}"
+                for result in worst
             )
             or "–",
         )
@@ -246,12 +257,12 @@ def _operators(_: Translate, kernels: dict, number: str) -> Text:
 def _allreduce(_: Translate, table: dict, number: str) -> list[Block]:
     rows = tuple(
         (
-            count(each["bytes"]),
-            measured(each["seconds"] * 1e6),
-            measured(each["algorithm_gbs"]),
-            measured(each["bus_gbs"]),
+            count(row["bytes"]),
+            measured(row["seconds"] * 1e6),
+            measured(row["algorithm_gbs"]),
+            measured(row["bus_gbs"]),
         )
-        for each in table["rows"]
+        for row in table["rows"]
     )
     limit = table.get("link_gbs")
     message = _(

@@ -17,8 +17,8 @@ from repro.report.document import Block, Cell, Figure, Section, Table
 from repro.report.host import cells
 from repro.report.host.cells import figures_of, least_to_most, subject
 from repro.report.host.coverage import same_configuration
-from repro.report.host.results import Host
-from repro.report.host.rows import Row, middle
+from repro.report.host.results import MeasuredHost
+from repro.report.host.rows import HostRow, middle
 from repro.report.run.baselines import descriptions
 from repro.report.run.programs import PROGRAMS
 from repro.report.run.verdicts import COMPARED
@@ -26,15 +26,15 @@ from repro.report.tables import columns, count, quotient, share, words
 from repro.utils.i18n import Translate
 
 
-def grouped(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> list[list[Row]]:
+def grouped(rows: Iterable[HostRow], key: Callable[[HostRow], Hashable]) -> list[list[HostRow]]:
     """Rows with the same key together, in the order in which keys first occur."""
-    groups: dict[Hashable, list[Row]] = {}
+    groups: dict[Hashable, list[HostRow]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
     return list(groups.values())
 
 
-def ratios(_: Translate, host: Host) -> list[Section]:
+def ratios(_: Translate, host: MeasuredHost) -> list[Section]:
     """OneFlow compared with PyTorch: a row for each model, precision and number of GPUs, then every row."""
     rows = host.ratios
     if not rows:
@@ -63,7 +63,7 @@ def ratios(_: Translate, host: Host) -> list[Section]:
     return [Section("speed", _("How fast compared with PyTorch?"), tuple(blocks)), _every_ratio(_, host, rows)]
 
 
-def _every_ratio(_: Translate, host: Host, rows: list[Row]) -> Section:
+def _every_ratio(_: Translate, host: MeasuredHost, rows: list[HostRow]) -> Section:
     titles = (
         *columns(_("Configuration"), _("Baseline")),
         *columns(
@@ -79,7 +79,7 @@ def _every_ratio(_: Translate, host: Host, rows: list[Row]) -> Section:
         ),
         *columns(_("Verdict"), _("Run")),
     )
-    found = tuple(
+    table_rows = tuple(
         (
             *words(_configurations(_, host, row), row.base.label),
             count(row.unit.world_size),
@@ -98,14 +98,16 @@ def _every_ratio(_: Translate, host: Host, rows: list[Row]) -> Section:
         "Ratios of medians of a run, in which OneFlow and PyTorch took turns, as the geometric mean over sessions. The "
         "interval follows from how far the sessions lie apart; n is their number."
     )
-    return _folded("ratios", _("Every configuration compared with PyTorch"), Table("ratios", titles, found, caption))
+    return _folded(
+        "ratios", _("Every configuration compared with PyTorch"), Table("ratios", titles, table_rows, caption)
+    )
 
 
 def _folded(identity: str, title: str, *blocks: Block) -> Section:
     return Section(identity, title, blocks, level=3, folded=True)
 
 
-def gains(_: Translate, host: Host) -> list[Section]:
+def gains(_: Translate, host: MeasuredHost) -> list[Section]:
     """The tuned program compared with the published one, a row for each configuration of both."""
     rows = host.gains
     if not rows:
@@ -123,7 +125,7 @@ def gains(_: Translate, host: Host) -> list[Section]:
         ),
         *columns(_("Run")),
     )
-    found = tuple(
+    table_rows = tuple(
         (
             *words(row.base.name),
             count(row.unit.world_size),
@@ -139,26 +141,26 @@ def gains(_: Translate, host: Host) -> list[Section]:
         "The programs were interleaved in each run; above 1 the tuned program is faster. It trains on synthetic batches; "
         "where the port reads its input from files, the gain includes reading and decoding."
     )
-    return [Section("gain", _("How much faster is the tuned program?"), (Table("gain", titles, found, caption),))]
+    return [Section("gain", _("How much faster is the tuned program?"), (Table("gain", titles, table_rows, caption),))]
 
 
-def _configurations(_: Translate, host: Host, row: Row) -> str:
+def _configurations(_: Translate, host: MeasuredHost, row: HostRow) -> str:
     """The names under which the runs that count have the configuration, which differ where cases train alike.
 
     With the program where the host has several.
     """
-    names = _(", ").join(dict.fromkeys(each.unit.name for each in row.results))
+    names = _(", ").join(dict.fromkeys(result.unit.name for result in row.results))
     return _named(_, host, names, row.unit)
 
 
-def _named(_: Translate, host: Host, name: str, unit: Unit) -> str:
+def _named(_: Translate, host: MeasuredHost, name: str, unit: Unit) -> str:
     """A name, with the unit's program where the host has several."""
     if len(host.programs) < 2:
         return name
     return _("{name} ({program})").format(name=name, program=_(PROGRAMS[unit.program]))
 
 
-def scaling(_: Translate, host: Host) -> list[Section]:
+def scaling(_: Translate, host: MeasuredHost) -> list[Section]:
     """Data parallelism relative to one GPU in the same run, compared with the published efficiency."""
     rows = host.efficiencies
     if not rows:
@@ -197,15 +199,15 @@ def published_efficiency(unit: Unit) -> tuple[float, int] | None:
     case = published_case(unit)
     if case is None or unit.baseline_of or case.precision != unit.precision:
         return None
-    found = published_scaling(case, load_catalogue().ported)
-    return None if found is None else (found, case.layout.world_size)
+    efficiency = published_scaling(case, load_catalogue().ported)
+    return None if efficiency is None else (efficiency, case.layout.world_size)
 
 
-def _published_range(_: Translate, rows: list[Row]) -> Cell:
-    found = [each for row in rows if (each := published_efficiency(row.unit))]
-    if not found:
+def _published_range(_: Translate, rows: list[HostRow]) -> Cell:
+    published = [efficiency for row in rows if (efficiency := published_efficiency(row.unit))]
+    if not published:
         return tables.NONE
-    values, sizes = sorted(value for value, _gpus in found), sorted({gpus for _value, gpus in found})
+    values, sizes = sorted(value for value, _gpus in published), sorted({gpus for _value, gpus in published})
     on = _(", ").join(map(str, sizes))
     cases = {case.name for row in rows if (case := published_case(row.unit))}
     claim = claim_id(cases.pop(), SPEEDUP) if len(cases) == 1 else ""
@@ -213,7 +215,7 @@ def _published_range(_: Translate, rows: list[Row]) -> Cell:
     return Cell(text, values[0], claim=claim)
 
 
-def _every_efficiency(_: Translate, host: Host, rows: list[Row]) -> Section:
+def _every_efficiency(_: Translate, host: MeasuredHost, rows: list[HostRow]) -> Section:
     titles = (
         *columns(_("Configuration"), _("Program")),
         *columns(
@@ -229,7 +231,7 @@ def _every_efficiency(_: Translate, host: Host, rows: list[Row]) -> Section:
         ),
         *columns(_("Verdict"), _("Run")),
     )
-    found = tuple(
+    table_rows = tuple(
         (
             *words(_configurations(_, host, row), row.unit.label),
             count(row.unit.world_size),
@@ -245,10 +247,10 @@ def _every_efficiency(_: Translate, host: Host, rows: list[Row]) -> Section:
         for row in rows
     )
     caption = _("Each against one GPU in the same run; PyTorch's own scaling is in the rows of its baselines.")
-    return _folded("efficiency", _("Scaling of every configuration"), Table("efficiency", titles, found, caption))
+    return _folded("efficiency", _("Scaling of every configuration"), Table("efficiency", titles, table_rows, caption))
 
 
-def layouts(_: Translate, host: Host) -> list[Section]:
+def layouts(_: Translate, host: MeasuredHost) -> list[Section]:
     """Layouts on several GPUs; compared with the performance model where it judges them."""
     rows = host.layouts
     if not rows:
@@ -257,7 +259,7 @@ def layouts(_: Translate, host: Host) -> list[Section]:
     return [*_expectations(_, host, judged), _every_layout(_, host, rows, with_expected=bool(judged))]
 
 
-def _expectations(_: Translate, host: Host, rows: list[Row]) -> list[Section]:
+def _expectations(_: Translate, host: MeasuredHost, rows: list[HostRow]) -> list[Section]:
     """Throughput over the performance model's; nothing where it judges none."""
     if not rows:
         return []
@@ -286,7 +288,7 @@ def _expectations(_: Translate, host: Host, rows: list[Row]) -> list[Section]:
     return [Section("expectation", _("Does the performance model carry over?"), (table,))]
 
 
-def _every_layout(_: Translate, host: Host, rows: list[Row], with_expected: bool) -> Section:
+def _every_layout(_: Translate, host: MeasuredHost, rows: list[HostRow], with_expected: bool) -> Section:
     expected = (_("Expected (samples/s)"), _("Measured / expected"), _("95% interval")) if with_expected else ()
     titles = (
         *columns(_("Configuration"), _("Layout")),
@@ -301,14 +303,14 @@ def _every_layout(_: Translate, host: Host, rows: list[Row], with_expected: bool
         ),
         *columns(*([_("Verdict")] if with_expected else []), _("Run")),
     )
-    found = tuple(
+    table_rows = tuple(
         (
             *words(_configurations(_, host, row), layout_text(row.unit)),
             count(row.unit.world_size),
             count(row.unit.global_batch),
             tables.measured(row.throughput),
             *(_expected(row) if with_expected else ()),
-            count(middle(each.memory_mib for each in row.results)),
+            count(middle(result.memory_mib for result in row.results)),
             *([cells.status(_, row)] if with_expected else []),
             cells.runs_of(_, row),
         )
@@ -321,35 +323,35 @@ def _every_layout(_: Translate, host: Host, rows: list[Row], with_expected: bool
             "where it is too unsure to judge."
         )
         caption = _("{text} {more}").format(text=caption, more=more)
-    return _folded("layouts", _("Every layout on several GPUs"), Table("layouts", titles, found, caption))
+    return _folded("layouts", _("Every layout on several GPUs"), Table("layouts", titles, table_rows, caption))
 
 
-def _expected(row: Row) -> tuple[Cell, ...]:
+def _expected(row: HostRow) -> tuple[Cell, ...]:
     """What is expected of a row, and how the measured throughput compares; dashes where nothing is."""
     if row.ratio is None:
         return cells.NONE, cells.NONE, cells.NONE
     return tables.measured(row.expected), quotient(row.ratio.value), cells.spread(row)
 
 
-def memories(host: Host) -> list[tuple[str, Unit, float, float]]:
+def memories(host: MeasuredHost) -> list[tuple[str, Unit, float, float]]:
     """The cases whose memory was published and that ran in their published configuration, the newest run of each.
 
     For each its name, the unit, the published MiB and the measured ones. The number of iterations may differ: it does
     not change what a training allocates.
     """
-    found: dict[tuple[str, str], tuple[str, Unit, float, float]] = {}
-    for kept in sorted(host.measured, key=lambda each: each.description["created"]):
-        for each in kept.results:
-            case = same_configuration(each.unit)
-            current = (kept.run.id, each.unit.name) not in host.superseded
-            if case and case.published.memory_mib and each.memory_mib and current:
-                key = (case.name, each.unit.program)
-                found[key] = (case.name, each.unit, float(case.published.memory_mib), each.memory_mib)
+    by_case: dict[tuple[str, str], tuple[str, Unit, float, float]] = {}
+    for kept_run in sorted(host.measured, key=lambda kept_run: kept_run.description["created"]):
+        for result in kept_run.results:
+            case = same_configuration(result.unit)
+            current = (kept_run.run.id, result.unit.name) not in host.superseded
+            if case and case.published.memory_mib and result.memory_mib and current:
+                key = (case.name, result.unit.program)
+                by_case[key] = (case.name, result.unit, float(case.published.memory_mib), result.memory_mib)
     order = [case.name for case in load_catalogue().ported]
-    return sorted(found.values(), key=lambda each: order.index(each[0]))
+    return sorted(by_case.values(), key=lambda row: order.index(row[0]))
 
 
-def memory(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
+def memory(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Section]:
     """Memory compared with the published figures and with PyTorch."""
     published = tuple(
         (
@@ -377,8 +379,8 @@ def memory(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
     compared = [
         (row, ours, theirs)
         for row in host.ratios
-        if (ours := middle(each.memory_mib for each in row.results))
-        and (theirs := middle(each.memory_mib for each in row.bases))
+        if (ours := middle(result.memory_mib for result in row.results))
+        and (theirs := middle(result.memory_mib for result in row.bases))
     ]
     sections = [Section("memory", _("How much memory?"), tuple(blocks))] if blocks else []
     if compared:
@@ -386,7 +388,7 @@ def memory(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
             *columns(_("Configuration"), _("Baseline")),
             *columns(numeric=(_("GPUs"), "OneFlow (MiB)", "PyTorch (MiB)", "OneFlow / PyTorch")),
         )
-        found = tuple(
+        table_rows = tuple(
             (
                 *words(_configurations(_, host, row), row.base.label),
                 count(row.unit.world_size),
@@ -402,30 +404,32 @@ def memory(_: Translate, host: Host, drawn: list[Figure]) -> list[Section]:
         )
         sections.append(
             _folded(
-                "memory-pytorch", _("Memory compared with PyTorch"), Table("memory-pytorch", titles, found, caption)
+                "memory-pytorch",
+                _("Memory compared with PyTorch"),
+                Table("memory-pytorch", titles, table_rows, caption),
             )
         )
     return sections
 
 
-def transfers(_: Translate, host: Host) -> list[Section]:
+def transfers(_: Translate, host: MeasuredHost) -> list[Section]:
     """What can be compared with the published V100 figures: relative figures that should carry over, not speeds."""
     compared = host.comparisons
     factors = _factors(host)
     sections = []
     if compared:
         rows = []
-        for kind in dict.fromkeys(each.kind for _kept, each in compared):
-            mine = [each for _kept, each in compared if each.kind == kind]
+        for kind in dict.fromkeys(comparison.kind for _kept_run, comparison in compared):
+            mine = [comparison for _kept_run, comparison in compared if comparison.kind == kind]
             rows.append(
                 (
                     Cell(_(COMPARED[kind])),
-                    cells.outof(sum(each.agrees for each in mine), len(mine)),
+                    cells.outof(sum(comparison.agrees for comparison in mine), len(mine)),
                     share(TOLERANCES[kind]),
-                    least_to_most((each.difference for each in mine), numbers.signed_percentage),
+                    least_to_most((comparison.difference for comparison in mine), numbers.signed_percentage),
                 )
             )
-        links = dict.fromkeys(cells.link(kept) for kept, _each in compared)
+        links = dict.fromkeys(cells.link(kept_run) for kept_run, _comparison in compared)
         caption = _(
             "What does not depend on how fast a GPU is, of each case and run. Measured and published agree if their "
             "relative difference is within the tolerance. Each comparison is in the report of its run: {runs}."
@@ -438,16 +442,16 @@ def transfers(_: Translate, host: Host) -> list[Section]:
     return sections
 
 
-def _factors(host: Host) -> list[tuple[Result, float]]:
+def _factors(host: MeasuredHost) -> list[tuple[Result, float]]:
     """Units that ran a published case unchanged, and their throughput divided by the published one."""
-    found = []
-    for kept in host.measured:
-        results = {result.unit.name: result for result in kept.results}
-        for verdict in kept.judgement.verdicts:
+    factors = []
+    for kept_run in host.measured:
+        results = {result.unit.name: result for result in kept_run.results}
+        for verdict in kept_run.judgement.verdicts:
             result = results[verdict.unit]
-            if result.throughput and verdict.published and (kept.run.id, verdict.unit) not in host.superseded:
-                found.append((result, result.throughput / verdict.published))
-    return found
+            if result.throughput and verdict.published and (kept_run.run.id, verdict.unit) not in host.superseded:
+                factors.append((result, result.throughput / verdict.published))
+    return factors
 
 
 def _factor_table(_: Translate, factors: list[tuple[Result, float]]) -> Table:
@@ -460,11 +464,11 @@ def _factor_table(_: Translate, factors: list[tuple[Result, float]]) -> Table:
         (
             *words(cells.name(model), _(PROGRAMS[program]), cells.name(precision)),
             count(gpus),
-            count(len({name for name, _factor in found})),
-            count(len(found)),
-            least_to_most((factor for _name, factor in found), numbers.significant),
+            count(len({name for name, _factor in group})),
+            count(len(group)),
+            least_to_most((factor for _name, factor in group), numbers.significant),
         )
-        for (model, program, precision, gpus), found in sorted(groups.items())
+        for (model, program, precision, gpus), group in sorted(groups.items())
     )
     titles = columns(
         _("Model"),

@@ -84,30 +84,32 @@ def read(folder: Path) -> Notes:
             f"{file}: {', '.join(unknown)}: it has a text for each of {', '.join(LANGUAGES)}, "
             f"tables [[{EXPERIMENTS}]] and no more"
         )
-    if found := [(name, claim) for name, text in texts.items() if (claim := _claim(text))]:
+    if claims := [(name, claim) for name, text in texts.items() if (claim := _claim(text))]:
         raise RecordError(
             "\n".join(
                 f"{file}: the text in {name} says {claim!r}: figures, how many of the cases, and comparisons are what the "
                 "runs say. Use a placeholder, put a name in backticks, or leave the sentence out"
-                for name, claim in found
+                for name, claim in claims
             )
         )
     if not isinstance(experiments, list):
         raise RecordError(f"{file}: {EXPERIMENTS}: write each as a table of its own, [[{EXPERIMENTS}]]")
-    return Notes(texts, tuple(_experiment(file, number, each) for number, each in enumerate(experiments, 1)))
+    return Notes(
+        texts, tuple(_experiment(file, number, experiment) for number, experiment in enumerate(experiments, 1))
+    )
 
 
 def named(notes: Notes, run_id: str) -> bool:
     """Whether a text has a placeholder for the run of this id."""
-    found = (each["run"] for text in notes.texts.values() for each in PLACEHOLDER.finditer(text))
-    return any(run_id.startswith(begin) for begin in found if begin)
+    beginnings = (match["run"] for text in notes.texts.values() for match in PLACEHOLDER.finditer(text))
+    return any(run_id.startswith(begin) for begin in beginnings if begin)
 
 
 def _claim(text: str) -> str:
     """The first claim of a text with the words around it; empty if it makes none."""
     bare = NAME.sub("", PLACEHOLDER.sub("", text))
-    found = CLAIM.search(bare)
-    return " ".join(bare[max(0, found.start() - AROUND) : found.end() + AROUND].split()) if found else ""
+    match = CLAIM.search(bare)
+    return " ".join(bare[max(0, match.start() - AROUND) : match.end() + AROUND].split()) if match else ""
 
 
 def _experiment(file: Path, number: int, given: object) -> Experiment:

@@ -22,7 +22,7 @@ from repro.report.host.independence import independence
 from repro.report.host.machine import machine, preflight, runs
 from repro.report.host.measured import gains, layouts, memory, ratios, scaling, transfers
 from repro.report.host.notes import NOTES, PLACEHOLDER
-from repro.report.host.results import Host, results_table
+from repro.report.host.results import MeasuredHost, results_table
 from repro.report.host.windows import windows
 from repro.report.numbers import short
 from repro.report.run.programs import deviation_section
@@ -38,7 +38,7 @@ INDEX = {"en": "README.md", "zh": "README.zh.md"}
 Named = TypeVar("Named")
 
 
-def build(host: Host, language: str, drawn: list[Figure]) -> Document:
+def build(host: MeasuredHost, language: str, drawn: list[Figure]) -> Document:
     """A host's page in one language, with the figures that were drawn for it; what was not run has no section.
 
     First the answer, then a short table for each question, followed by its details, folded; at last, folded too, how
@@ -78,7 +78,7 @@ def _coverage(_: Translate, drawn: list[Figure]) -> list[Section]:
     return [Section("coverage", _("Which published cases ran here?"), tuple(figures))] if figures else []
 
 
-def _counting(_: Translate, host: Host) -> list[Section]:
+def _counting(_: Translate, host: MeasuredHost) -> list[Section]:
     """How runs become rows; nothing without a row."""
     every = [*host.gains, *host.ratios, *host.efficiencies, *host.layouts]
     if not every:
@@ -104,12 +104,12 @@ def _counting(_: Translate, host: Host) -> list[Section]:
     return [Section("counting", _("How runs count"), tuple(map(Text, texts)), folded=True)]
 
 
-def _failures(_: Translate, host: Host) -> list[Section]:
+def _failures(_: Translate, host: MeasuredHost) -> list[Section]:
     """Every attempt that failed, which no ratio counts; nothing if all succeeded."""
     cells = tuple(
-        words(link(kept), attempt["unit"], str(attempt["repeat"]), Failure.from_json(attempt["failure"]).text(_))
-        for kept in host.runs
-        for attempt in kept.attempts
+        words(link(kept_run), attempt["unit"], str(attempt["repeat"]), Failure.from_json(attempt["failure"]).text(_))
+        for kept_run in host.runs
+        for attempt in kept_run.attempts
         if attempt["status"] == "failed"
     )
     if not cells:
@@ -119,28 +119,28 @@ def _failures(_: Translate, host: Host) -> list[Section]:
     return [Section("failures", _("Failed attempts"), (table,), folded=True)]
 
 
-def _notes(_: Translate, host: Host, language: str) -> list[Section]:
+def _notes(_: Translate, host: MeasuredHost, language: str) -> list[Section]:
     """The hand-written text in that language, with links to the runs that it names; nothing if there is none."""
     written = host.notes.texts.get(language)
     if not written:
         return []
 
-    def given(found: re.Match) -> str:
-        if found["run"]:
-            begin = [kept for kept in host.runs if kept.run.id.startswith(found["run"])]
-            whole = [kept for kept in begin if kept.run.id == found["run"]]
-            return link(_one(host, language, found[0], whole or begin))
-        rows = host.ratios if found["of"] == "ratio" else host.efficiencies
-        named = [row for row in rows if found["unit"] in {each.unit.name for each in row.results}]
+    def given(match: re.Match) -> str:
+        if match["run"]:
+            begin = [kept_run for kept_run in host.runs if kept_run.run.id.startswith(match["run"])]
+            whole = [kept_run for kept_run in begin if kept_run.run.id == match["run"]]
+            return link(_one(host, language, match[0], whole or begin))
+        rows = host.ratios if match["of"] == "ratio" else host.efficiencies
+        named = [row for row in rows if match["unit"] in {result.unit.name for result in row.results}]
         row = _one(
             host,
             language,
-            found[0],
-            [each for each in named if found["of"] != "ratio" or each.base.label == found["base"]],
+            match[0],
+            [candidate for candidate in named if match["of"] != "ratio" or candidate.base.label == match["base"]],
         )
         if not row.ratio:
             return numbers.NOTHING
-        written = numbers.ratio if found["of"] == "ratio" else numbers.percentage
+        written = numbers.ratio if match["of"] == "ratio" else numbers.percentage
         interval = spread(row, written)
         value, n = written(row.ratio.value), len(row.sessions)
         if interval.sort == NONE.sort:
@@ -153,7 +153,7 @@ def _notes(_: Translate, host: Host, language: str) -> list[Section]:
     return [Section("notes", _("Commentary"), (note, *paragraphs), folded=True)]
 
 
-def _one(host: Host, language: str, placeholder: str, meant: list[Named]) -> Named:
+def _one(host: MeasuredHost, language: str, placeholder: str, meant: list[Named]) -> Named:
     """The only one that a placeholder of the notes means; RecordError if it means none or several."""
     if len(meant) != 1:
         raise RecordError(
@@ -163,7 +163,7 @@ def _one(host: Host, language: str, placeholder: str, meant: list[Named]) -> Nam
     return meant[0]
 
 
-def _experiments(_: Translate, host: Host, language: str) -> list[Section]:
+def _experiments(_: Translate, host: MeasuredHost, language: str) -> list[Section]:
     """The experiments made by hand; nothing if none are written down."""
     if not host.notes.experiments:
         return []
@@ -174,33 +174,33 @@ def _experiments(_: Translate, host: Host, language: str) -> list[Section]:
     titles = columns(_("Case"), _("Change"), numeric=(_("GPUs"), _("Without it (samples/s)"), _("With it (samples/s)")))
     rows = tuple(
         (
-            *words(each.case, each.described(language)),
-            count(each.gpus),
-            *(Cell(short(value), value) for value in (each.without_it, each.with_it)),
-            Cell(_("yes")) if each.stays else Cell(_("no")),
+            *words(experiment.case, experiment.described(language)),
+            count(experiment.gpus),
+            *(Cell(short(value), value) for value in (experiment.without_it, experiment.with_it)),
+            Cell(_("yes")) if experiment.stays else Cell(_("no")),
         )
-        for each in host.notes.experiments
+        for experiment in host.notes.experiments
     )
     table = Table("experiments", (*titles, *columns(_("In the trainers now"))), rows, caption)
     return [Section("experiments", _("What was tried by hand"), (table,), folded=True)]
 
 
-def _deviations(_: Translate, host: Host, language: str) -> list[Section]:
+def _deviations(_: Translate, host: MeasuredHost, language: str) -> list[Section]:
     """What the programs of all runs cannot keep of the published ones; nothing without a run."""
-    units = [unit for kept in host.runs for unit in kept.plan.units]
+    units = [unit for kept_run in host.runs for unit in kept_run.plan.units]
     return [replace(deviation_section(_, language, units), folded=True)] if units else []
 
 
-def render(host: Host) -> list[Path]:
+def render(host: MeasuredHost) -> list[Path]:
     """Write a host's page, its figures and its table of results into its folder; the paths of pages and table."""
     shutil.rmtree(host.folder / FIGURES, ignore_errors=True)
     return _write(host, host.folder)
 
 
-def _write(host: Host, folder: Path) -> list[Path]:
+def _write(host: MeasuredHost, folder: Path) -> list[Path]:
     (folder / FIGURES).mkdir()
     specs = figure_specs(host)
-    drawn = {each: write_figures(specs, folder / FIGURES, each) for each in LANGUAGES}
+    drawn = {language: write_figures(specs, folder / FIGURES, language) for language in LANGUAGES}
     texts = {file: markdown(build(host, language, drawn[language]), folder) for language, file in INDEX.items()}
     texts[RESULTS] = results_table(host)
     for file, text in texts.items():
@@ -208,7 +208,7 @@ def _write(host: Host, folder: Path) -> list[Path]:
     return [folder / file for file in texts]
 
 
-def differing(host: Host) -> list[Path]:
+def differing(host: MeasuredHost) -> list[Path]:
     """The page's files of a host that are not what its runs give, those that are missing, and those too many."""
     with tempfile.TemporaryDirectory() as scratch:
         _write(host, Path(scratch))

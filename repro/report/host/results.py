@@ -24,11 +24,11 @@ from repro.analysis.verification import signed_as_listed
 from repro.perfmodel.hardware import HardwareError
 from repro.perfmodel.kernels import fitted_trainings
 from repro.perfmodel.predict import expect_unit
-from repro.perfmodel.work import Job
+from repro.perfmodel.work import ModelJob
 from repro.planning.derived import case_of
 from repro.planning.unit import Unit
 from repro.report.host.notes import Notes, read
-from repro.report.host.rows import Measurement, Row, Target, rows
+from repro.report.host.rows import HostRow, RatioTarget, RunRatio, rows
 from repro.report.host.run import KeptRun, load_run
 from repro.runs import digests, program_versions
 from repro.runs.digests import HOST, REPRODUCED
@@ -45,93 +45,99 @@ BUSY = 50
 
 
 @dataclass(frozen=True)
-class Host:
+class MeasuredHost:
     """All that is kept of one host: runs and preflights in the order of their names, targets, and hand-written notes."""
 
     name: str
     folder: Path
     runs: tuple[KeptRun, ...]
     preflights: tuple[Run, ...]
-    targets: tuple[Target, ...]
+    targets: tuple[RatioTarget, ...]
     notes: Notes
 
     @property
     def measured(self) -> list[KeptRun]:
         """The runs that measured speed on GPUs."""
-        return [kept for kept in self.runs if kept.measures_speed]
+        return [kept_run for kept_run in self.runs if kept_run.measures_speed]
 
     @cached_property
     def sessions(self) -> dict[str, str]:
         """The session of each run, by the run's id."""
-        return sessions(span(kept.run.id, kept.description, kept.attempts) for kept in self.runs)
+        return sessions(span(kept_run.run.id, kept_run.description, kept_run.attempts) for kept_run in self.runs)
 
     @cached_property
-    def ratios(self) -> list[Row]:
+    def ratios(self) -> list[HostRow]:
         """OneFlow over each baseline that took turns with it."""
-        found = rows(self._relations(baseline_relations))
-        return [self._aimed(row, "ratio", baseline=row.base.label) for row in found]
+        ratio_rows = rows(self._relations(baseline_relations))
+        return [self._aimed(row, "ratio", baseline=row.base.label) for row in ratio_rows]
 
     @cached_property
-    def gains(self) -> list[Row]:
+    def gains(self) -> list[HostRow]:
         """The tuned program over the published one that took turns with it."""
         return rows(self._relations(tuning_relations))
 
     @cached_property
-    def efficiencies(self) -> list[Row]:
+    def efficiencies(self) -> list[HostRow]:
         """Data parallel units over the same on one GPU, OneFlow's and its baselines'."""
         return [self._aimed(row, "efficiency") for row in rows(self._relations(scaling_relations))]
 
     @cached_property
-    def layouts(self) -> list[Row]:
+    def layouts(self) -> list[HostRow]:
         """OneFlow's units on several GPUs, of the models that ran in others than data parallel layouts in any run.
 
         Each with the newest code over what the performance model expects of it, where that judges.
         """
         ours = [
-            (kept, each)
-            for kept in self.measured
-            for each in kept.results
-            if each.throughputs and not each.unit.baseline_of and each.unit.world_size > 1
+            (kept_run, result)
+            for kept_run in self.measured
+            for result in kept_run.results
+            if result.throughputs and not result.unit.baseline_of and result.unit.world_size > 1
         ]
-        models = {each.unit.model for _kept, each in ours if each.unit.world_size > each.unit.config["layout"]["data"]}
-        expected = {
-            (kept.run.id, each.unit.name): _expected(each, kept.gpus) if self.is_current(kept, each.unit) else None
-            for kept, each in ours
-            if each.unit.model in models
+        models = {
+            result.unit.model
+            for _kept_run, result in ours
+            if result.unit.world_size > result.unit.config["layout"]["data"]
         }
-        found = rows(
-            Measurement(
-                kept,
-                each,
+        expected = {
+            (kept_run.run.id, result.unit.name): _expected(result, kept_run.gpus)
+            if self.is_current(kept_run, result.unit)
+            else None
+            for kept_run, result in ours
+            if result.unit.model in models
+        }
+        layout_rows = rows(
+            RunRatio(
+                kept_run,
+                result,
                 None,
-                ratio(each.throughputs, value) if value else None,
-                session=self.sessions[kept.run.id],
+                ratio(result.throughputs, value) if value else None,
+                session=self.sessions[kept_run.run.id],
             )
-            for kept, each in ours
-            if (key := (kept.run.id, each.unit.name)) in expected
+            for kept_run, result in ours
+            if (key := (kept_run.run.id, result.unit.name)) in expected
             for value in (expected[key],)
         )
         with_expectation = (
-            replace(row, expected=expected[row.measurements[-1].kept.run.id, row.unit.name]) for row in found
+            replace(row, expected=expected[row.measurements[-1].kept.run.id, row.unit.name]) for row in layout_rows
         )
         return [self._aimed(row, "expectation") for row in with_expectation]
 
     @property
-    def aimed(self) -> list[Row]:
+    def aimed(self) -> list[HostRow]:
         """All rows that have a target."""
         return [row for row in (*self.ratios, *self.efficiencies, *self.layouts) if row.target]
 
     @cached_property
     def programs(self) -> tuple[str, ...]:
         """Which training programs of OneFlow's have a throughput."""
-        units = (each.unit for kept in self.measured for each in kept.results if each.throughputs)
+        units = (result.unit for kept_run in self.measured for result in kept_run.results if result.throughputs)
         return tuple(dict.fromkeys(unit.program for unit in units if not unit.baseline_of))
 
     @cached_property
-    def configurations(self) -> list[Row]:
+    def configurations(self) -> list[HostRow]:
         """Every configuration by itself, over nothing."""
         return rows(
-            Measurement(kept, each, None, None, session=self.sessions[kept.run.id])
+            RunRatio(kept, each, None, None, session=self.sessions[kept.run.id])
             for kept in self.measured
             for each in kept.results
             if each.throughputs
@@ -148,41 +154,48 @@ class Host:
     def comparisons(self) -> list[tuple[KeptRun, HardwareComparison]]:
         """The comparisons of each run with published figures, without those of superseded units."""
         return [
-            (kept, each)
-            for kept in self.measured
-            for each in kept.judgement.comparisons
-            if not self.superseded & {(kept.run.id, unit) for unit in each.units}
+            (kept_run, comparison)
+            for kept_run in self.measured
+            for comparison in kept_run.judgement.comparisons
+            if not self.superseded & {(kept_run.run.id, unit) for unit in comparison.units}
         ]
 
-    def _relations(self, of: Callable[[Iterable[Result]], list[Relation]]) -> Iterator[Measurement]:
-        for kept in self.measured:
-            for each in of(kept.results):
-                yield Measurement(kept, each.result, each.base, each.ratio, each.steady, self.sessions[kept.run.id])
+    def _relations(self, of: Callable[[Iterable[Result]], list[Relation]]) -> Iterator[RunRatio]:
+        for kept_run in self.measured:
+            for relation in of(kept_run.results):
+                yield RunRatio(
+                    kept_run,
+                    relation.result,
+                    relation.base,
+                    relation.ratio,
+                    relation.steady,
+                    self.sessions[kept_run.run.id],
+                )
 
     @cached_property
     def newest_code(self) -> dict[tuple[str, str], str]:
         """By model and program, the code that the newest run with a speed or a profile of it had."""
-        found: dict[tuple[str, str], str] = {}
-        for kept in sorted(self.runs, key=lambda kept: kept.age):
-            if isinstance(kept.findings, Profiles):
-                units = [each.unit for each in kept.findings.every if each.profile]
+        codes: dict[tuple[str, str], str] = {}
+        for kept_run in sorted(self.runs, key=lambda kept_run: kept_run.age):
+            if isinstance(kept_run.findings, Profiles):
+                units = [profiled_unit.unit for profiled_unit in kept_run.findings.every if profiled_unit.profile]
             else:
-                units = [each.unit for each in kept.results if each.throughputs and kept.measures_speed]
-            found |= {(unit.model, unit.program): kept.code(unit) for unit in units if not unit.baseline_of}
-        return found
+                units = [result.unit for result in kept_run.results if result.throughputs and kept_run.measures_speed]
+            codes |= {(unit.model, unit.program): kept_run.code(unit) for unit in units if not unit.baseline_of}
+        return codes
 
-    def is_current(self, kept: KeptRun, unit: Unit) -> bool:
+    def is_current(self, kept_run: KeptRun, unit: Unit) -> bool:
         """Whether a run had the newest code of a unit's program."""
-        return kept.code(unit) == self.newest_code.get((unit.model, unit.program))
+        return kept_run.code(unit) == self.newest_code.get((unit.model, unit.program))
 
-    def _aimed(self, row: Row, of: str, **more: str) -> Row:
+    def _aimed(self, row: HostRow, of: str, **more: str) -> HostRow:
         """The row with its target; a baseline has none, nor has what nothing is expected of."""
         if row.unit.baseline_of or row.ratio is None:
             return row
         unit = row.unit
         facts = {"model": unit.config["model"], "program": unit.config["program"], "precision": unit.precision}
         facts |= {"gpus": unit.world_size, **more}
-        matching = (each for each in self.targets if each.of == of and each.where.items() <= facts.items())
+        matching = (target for target in self.targets if target.of == of and target.where.items() <= facts.items())
         return replace(row, target=next(matching, None), current=self.is_current(row.runs[-1], unit))
 
 
@@ -191,7 +204,7 @@ def hosts(reproduced: Path = REPRODUCED) -> list[str]:
     return sorted(path.name for path in reproduced.glob("*") if HOST.fullmatch(path.name) and any(path.glob("runs/*")))
 
 
-def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> Host:
+def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> MeasuredHost:
     """Read everything that is kept of a host.
 
     A run's label is its place in the list of kept runs, to which lines are only ever added, so that it stays; removed
@@ -222,10 +235,10 @@ def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> Host
         raise RecordError("\n".join(unsigned))
     targets = targets_for(name, data)
     runs.sort(key=lambda kept: kept.run.id)
-    return Host(name, folder, tuple(runs), tuple(preflights), targets, read(folder))
+    return MeasuredHost(name, folder, tuple(runs), tuple(preflights), targets, read(folder))
 
 
-def targets_for(host: str, data: Path = TARGETS) -> tuple[Target, ...]:
+def targets_for(host: str, data: Path = TARGETS) -> tuple[RatioTarget, ...]:
     """The targets in the files that name the host, none without one; RecordError as targets_of."""
     return tuple(target for file in sorted(data.glob("*.toml")) if host in _named(file) for target in targets_of(file))
 
@@ -238,24 +251,26 @@ def _named(file: Path) -> list[str]:
     return named
 
 
-def targets_of(file: Path) -> tuple[Target, ...]:
+def targets_of(file: Path) -> tuple[RatioTarget, ...]:
     """The targets in a file; RecordError for one that does not say who set it, and why."""
-    found = []
-    for number, each in enumerate(read_toml(file).get("target", ()), 1):
-        by, why = (each.pop(name, None) for name in ("by", "why"))
+    targets = []
+    for number, entry in enumerate(read_toml(file).get("target", ()), 1):
+        by, why = (entry.pop(name, None) for name in ("by", "why"))
         for name, text in (("by", by), ("why", why)):
-            if not isinstance(text, dict) or not all(isinstance(text.get(one), str) for one in LANGUAGES):
+            if not isinstance(text, dict) or not all(isinstance(text.get(language), str) for language in LANGUAGES):
                 raise RecordError(
                     f"{file}: target {number}: {name}: say in {' and '.join(LANGUAGES)} "
                     f"{'who set it' if name == 'by' else 'why it is set so'}"
                 )
-        found.append(Target(each.pop("of"), each.pop("at_least"), each.pop("at_most", math.inf), each, by, why))
-    return tuple(found)
+        targets.append(
+            RatioTarget(entry.pop("of"), entry.pop("at_least"), entry.pop("at_most", math.inf), entry, by, why)
+        )
+    return tuple(targets)
 
 
-def results_table(host: Host) -> str:
+def results_table(host: MeasuredHost) -> str:
     """All results of all runs as CSV, one row per configuration, with the run's id first."""
-    tables = [result_frame(kept.plan, kept.attempts).assign(run=kept.run.id) for kept in host.runs]
+    tables = [result_frame(kept_run.plan, kept_run.attempts).assign(run=kept_run.run.id) for kept_run in host.runs]
     columns = ["run", *RESULT_COLUMNS]
     return results_csv(pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns))
 
@@ -266,7 +281,7 @@ def _expected(result: Result, gpus: list[dict]) -> float | None:
     None for a case or GPUs that it does not know, where it is too unsure to judge, and for what it was fitted on.
     """
     case = case_of(result.unit)
-    if case is None or (result.unit.program, Job.of(case, result.unit.program)) in fitted_trainings():
+    if case is None or (result.unit.program, ModelJob.of(case, result.unit.program)) in fitted_trainings():
         return None
     try:
         expected = expect_unit(result.unit, gpus)
@@ -288,34 +303,36 @@ class Clocks:
 
 def clocks(runs: Iterable[KeptRun]) -> Clocks | None:
     """From what nvidia-smi printed every few seconds of the successful attempts; None without a sample under load."""
-    found = [
+    samples = [
         sample
-        for kept in runs
-        for attempt in kept.attempts
+        for kept_run in runs
+        for attempt in kept_run.attempts
         if attempt["status"] == "ok"
-        for sample in _samples(kept.run.files / attempt["folder"])
+        for sample in _samples(kept_run.run.files / attempt["folder"])
     ]
-    if not found:
+    if not samples:
         return None
-    speeds = [clock for clock, _ in found]
-    return Clocks(min(speeds), median(speeds), max(speeds), len(found), max(heat for _, heat in found))
+    speeds = [clock for clock, _ in samples]
+    return Clocks(min(speeds), median(speeds), max(speeds), len(samples), max(heat for _, heat in samples))
 
 
 def _samples(attempt: RunPath) -> list[tuple[float, float]]:
     """Clock and temperature of each sample with at least BUSY per cent utilisation."""
     samples = gpu_samples(attempt)
-    busy = [each for each in samples if each["utilization.gpu"].isdigit() and int(each["utilization.gpu"]) >= BUSY]
+    busy = [
+        sample for sample in samples if sample["utilization.gpu"].isdigit() and int(sample["utilization.gpu"]) >= BUSY
+    ]
     return [
-        (float(each["clocks.sm"]), float(each["temperature.gpu"]))
-        for each in busy
-        if each["clocks.sm"].isdigit() and each["temperature.gpu"].isdigit()
+        (float(sample["clocks.sm"]), float(sample["temperature.gpu"]))
+        for sample in busy
+        if sample["clocks.sm"].isdigit() and sample["temperature.gpu"].isdigit()
     ]
 
 
 def preflight_tables(preflight: Run) -> dict[str, list[dict]]:
     """What a kept preflight measured: its findings, and the tables "kernels" and "allreduce", one for each machine."""
-    found: dict[str, list[dict]] = {"findings": read_json(preflight.files / PREFLIGHT)["findings"]}
+    by_name: dict[str, list[dict]] = {"findings": read_json(preflight.files / PREFLIGHT)["findings"]}
     for name in ("kernels", "allreduce"):
         tables = [path for path in names(preflight.files) if re.fullmatch(rf"{name}-[^/]+/{name}\.json", path)]
-        found[name] = [read_json(preflight.files / table) for table in tables]
-    return found
+        by_name[name] = [read_json(preflight.files / table) for table in tables]
+    return by_name

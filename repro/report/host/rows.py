@@ -28,7 +28,7 @@ PRECISIONS = ("fp32", "tf32", "amp")
 
 
 @dataclass(frozen=True)
-class Target:
+class RatioTarget:
     """Between what a ratio should be. `of` is "ratio" (OneFlow over PyTorch), "efficiency" or "expectation".
 
     `at_most` is infinite where more is better; an expectation that is exceeded is as wrong as one that is missed.
@@ -54,12 +54,12 @@ class Target:
         """Whether a value by itself is within the target."""
         return self.at_least <= value <= self.at_most
 
-    def status(self, found: Ratio) -> str:
+    def status(self, ratio: Ratio) -> str:
         """MET if the whole interval is within, MISSED if it is wholly outside, otherwise OPEN.
 
         An interval of too little confidence decides nothing.
         """
-        interval = found.decisive
+        interval = ratio.decisive
         if interval is None:
             return OPEN
         if interval.low >= self.at_least and interval.high <= self.at_most:
@@ -72,7 +72,7 @@ LENGTH = ("iterations", "log_interval")
 
 
 @dataclass(frozen=True)
-class Measurement:
+class RunRatio:
     """What one run has of a configuration, what that is over, and their ratio.
 
     `base` is a baseline, the same training on one GPU, the published program, or None for an expectation.
@@ -90,7 +90,7 @@ class Measurement:
     @property
     def configuration(self) -> str:
         """What makes measurements of several runs one row: configurations, how they were measured, programs, GPUs."""
-        return self._named([configuration(each.unit) for each in (self.result, self.base) if each])
+        return self._named([configuration(side.unit) for side in (self.result, self.base) if side])
 
     @property
     def own(self) -> str:
@@ -109,11 +109,11 @@ class Measurement:
     @property
     def code(self) -> tuple[str, ...]:
         """Which code of the programs it was measured with."""
-        return tuple(self.kept.code(each.unit) for each in (self.result, self.base) if each)
+        return tuple(self.kept.code(side.unit) for side in (self.result, self.base) if side)
 
 
 @dataclass(frozen=True)
-class Row:
+class HostRow:
     """A configuration over the runs that have it, oldest first.
 
     `superseded` are those whose code of the programs is another than the newest run's; they do not count. `expected` is
@@ -121,16 +121,16 @@ class Row:
     run of the program, in any configuration, was made with the same code.
     """
 
-    measurements: tuple[Measurement, ...]
-    superseded: tuple[Measurement, ...] = ()
-    target: Target | None = None
+    measurements: tuple[RunRatio, ...]
+    superseded: tuple[RunRatio, ...] = ()
+    target: RatioTarget | None = None
     expected: float | None = None
     current: bool = True
 
     @property
     def runs(self) -> tuple[KeptRun, ...]:
         """The runs that count."""
-        return tuple(each.kept for each in self.measurements)
+        return tuple(measurement.kept for measurement in self.measurements)
 
     @property
     def unit(self) -> Unit:
@@ -145,23 +145,23 @@ class Row:
     @property
     def results(self) -> list[Result]:
         """The results of the runs that count."""
-        return [each.result for each in self.measurements]
+        return [measurement.result for measurement in self.measurements]
 
     @property
     def bases(self) -> list[Result]:
         """What they are over."""
-        return [each.base for each in self.measurements if each.base]
+        return [measurement.base for measurement in self.measurements if measurement.base]
 
     @property
     def sessions(self) -> tuple[str, ...]:
         """The sessions of the runs that count, oldest first."""
-        return tuple(dict.fromkeys(each.session for each in self.measurements))
+        return tuple(dict.fromkeys(measurement.session for measurement in self.measurements))
 
     @property
     def ratio(self) -> Ratio | None:
         """The geometric mean of the sessions' means, with the interval by which these lie apart; TooFew of a single one."""
-        found = self._by_session(lambda each: each.ratio.value if each.ratio else None)
-        return ratio_over_sessions(found) if found else None
+        ratios = self._by_session(lambda measurement: measurement.ratio.value if measurement.ratio else None)
+        return ratio_over_sessions(ratios) if ratios else None
 
     @property
     def throughput(self) -> float:
@@ -176,8 +176,8 @@ class Row:
     @property
     def steady(self) -> float | None:
         """The same mean of the ratios in the steady state, which decides nothing; None unless all runs have one."""
-        known = all(each.steady for each in self.measurements)
-        return geometric_mean(self._by_session(lambda each: each.steady)) if known else None
+        complete = all(measurement.steady for measurement in self.measurements)
+        return geometric_mean(self._by_session(lambda measurement: measurement.steady)) if complete else None
 
     @property
     def status(self) -> str:
@@ -188,45 +188,49 @@ class Row:
             return OLD
         return self.target.status(self.ratio) if len(self.sessions) >= LEAST_SESSIONS else OPEN
 
-    def _by_session(self, of: Callable[[Measurement], float | None]) -> list[float]:
+    def _by_session(self, of: Callable[[RunRatio], float | None]) -> list[float]:
         """For each session the geometric mean of what its runs have; none of one without."""
         groups: dict[str, list[float]] = defaultdict(list)
-        for each in self.measurements:
-            if value := of(each):
-                groups[each.session].append(value)
+        for measurement in self.measurements:
+            if value := of(measurement):
+                groups[measurement.session].append(value)
         return list(map(geometric_mean, groups.values()))
 
 
-def rows(measurements: Iterable[Measurement]) -> list[Row]:
+def rows(measurements: Iterable[RunRatio]) -> list[HostRow]:
     """A row for each configuration, by model, precision, number of GPUs and name.
 
     Those runs count whose code of the programs is that of the newest run that has the configuration. Measurements with
     older code do not count either if they are over something else than the newest ones. A run that has a configuration
     under two names counts once, with the first, because both share what varies between runs.
     """
-    groups: dict[str, dict[str, Measurement]] = {}
+    groups: dict[str, dict[str, RunRatio]] = {}
     newest: dict[str, str] = {}
-    for each in sorted(measurements, key=lambda each: each.kept.age):
-        groups.setdefault(each.configuration, {}).setdefault(each.kept.run.id, each)
-        newest[each.own] = each.own_code
-    found: list[Row] = []
-    alone: dict[str, tuple[Measurement, ...]] = defaultdict(tuple)
-    for group in (list(each.values()) for each in groups.values()):
+    for measurement in sorted(measurements, key=lambda measurement: measurement.kept.age):
+        groups.setdefault(measurement.configuration, {}).setdefault(measurement.kept.run.id, measurement)
+        newest[measurement.own] = measurement.own_code
+    all_rows: list[HostRow] = []
+    alone: dict[str, tuple[RunRatio, ...]] = defaultdict(tuple)
+    for group in (list(by_run.values()) for by_run in groups.values()):
         code = group[-1].code
-        counting = tuple(each for each in group if each.code == code and each.own_code == newest[each.own])
-        superseded = tuple(each for each in group if each not in counting)
+        counting = tuple(
+            measurement
+            for measurement in group
+            if measurement.code == code and measurement.own_code == newest[measurement.own]
+        )
+        superseded = tuple(measurement for measurement in group if measurement not in counting)
         if counting:
-            found.append(Row(counting, superseded))
+            all_rows.append(HostRow(counting, superseded))
         else:
             alone[group[0].own] += superseded
-    found = [replace(row, superseded=(*alone.pop(row.measurements[0].own, ()), *row.superseded)) for row in found]
-    return sorted(found, key=lambda row: (*_kind(row.unit), row.base.label if row.bases else ""))
+    all_rows = [replace(row, superseded=(*alone.pop(row.measurements[0].own, ()), *row.superseded)) for row in all_rows]
+    return sorted(all_rows, key=lambda row: (*_kind(row.unit), row.base.label if row.bases else ""))
 
 
 def middle(values: Iterable[float | None]) -> float | None:
     """The median over runs of what is known; None if nothing is."""
-    known = [each for each in values if each is not None]
-    return median(known) if known else None
+    known_values = [value for value in values if value is not None]
+    return median(known_values) if known_values else None
 
 
 def _kind(unit: Unit) -> tuple:

@@ -55,7 +55,7 @@ class KeptRun:
 
     def code(self, unit: Unit) -> str:
         """An identifier of the code of a unit's program, equal for equal code."""
-        mine = [each for each in self.attempts if each["unit"] == unit.name and each["status"] == "ok"]
+        mine = [attempt for attempt in self.attempts if attempt["unit"] == unit.name and attempt["status"] == "ok"]
         folder = BASELINES if unit.baseline_of else TRAINERS
         return version(self.run.id, self.description["environment"], mine, folder, self.versions)
 

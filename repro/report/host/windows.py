@@ -6,19 +6,19 @@ from collections import defaultdict
 
 from repro.planning.unit import Unit
 from repro.report.document import Section, Table
-from repro.report.host.results import Host
+from repro.report.host.results import MeasuredHost
 from repro.report.run.programs import PROGRAMS
 from repro.report.tables import columns, count, figure, share, words
 from repro.utils.i18n import Translate
 from repro.utils.stats import median
 
 
-def windows(_: Translate, host: Host) -> list[Section]:
+def windows(_: Translate, host: MeasuredHost) -> list[Section]:
     """The second window and what is left after the last row, by what may change them; nothing without such figures."""
     groups: dict[tuple, list[tuple[Unit, dict]]] = defaultdict(list)
-    for kept in host.measured:
-        units = {unit.name: unit for unit in kept.plan.units}
-        for attempt in kept.attempts:
+    for kept_run in host.measured:
+        units = {unit.name: unit for unit in kept_run.plan.units}
+        for attempt in kept_run.attempts:
             if "after_last_row_s" in attempt:
                 groups[_kind(units[attempt["unit"]])].append((units[attempt["unit"]], attempt))
     if not groups:
@@ -47,10 +47,10 @@ def windows(_: Translate, host: Host) -> list[Section]:
     rows = []
     for kind in sorted(groups):
         framework, program, model, generation, gpus = kind
-        found = groups[kind]
-        iterations = [attempt["second_window_s"] * _rate(unit, attempt) for unit, attempt in found]
-        shares = [n / unit.config["log_interval"] for n, (unit, _attempt) in zip(iterations, found, strict=True)]
-        left = [attempt["after_last_row_s"] * _rate(unit, attempt) for unit, attempt in found]
+        group = groups[kind]
+        iterations = [attempt["second_window_s"] * _rate(unit, attempt) for unit, attempt in group]
+        shares = [n / unit.config["log_interval"] for n, (unit, _attempt) in zip(iterations, group, strict=True)]
+        left = [attempt["after_last_row_s"] * _rate(unit, attempt) for unit, attempt in group]
         closing = framework != "oneflow" and gpus > 1
         rows.append(
             (
@@ -58,9 +58,9 @@ def windows(_: Translate, host: Host) -> list[Section]:
                     {"oneflow": "OneFlow", "pytorch": "PyTorch"}[framework], _(PROGRAMS[program]), model, generation
                 ),
                 count(gpus),
-                count(len(found)),
+                count(len(group)),
                 share(median(shares)),
-                figure(1000 * median([attempt["second_window_s"] for _unit, attempt in found]), 0),
+                figure(1000 * median([attempt["second_window_s"] for _unit, attempt in group]), 0),
                 figure(median(iterations), 2),
                 figure(None if closing else median(left), 2),
             )

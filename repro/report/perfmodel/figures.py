@@ -35,20 +35,20 @@ class ShareChart:
     series: tuple[Series, ...]
 
     def described(self) -> str:
-        parts = (f"{each.label}: " + ", ".join(f"{y:.1%} ({x})" for x, y in each.points) for each in self.series)
+        parts = (f"{line.label}: " + ", ".join(f"{y:.1%} ({x})" for x, y in line.points) for line in self.series)
         return sentence(f"{self.title} ({self.subtitle}; {self.x_label})", parts)
 
     def draw(self) -> Drawing:
         from matplotlib.ticker import FuncFormatter
 
         canvas = Canvas(HEIGHT, self.title, self.subtitle)
-        width = WIDTH - LEFT - max(text_width(each.label) for each in self.series) - 14
+        width = WIDTH - LEFT - max(text_width(line.label) for line in self.series) - 14
         axes = canvas.axes(LEFT, TOP, width, HEIGHT - TOP - 38)
         axes.grid(axis="y", color=GRID.light, linewidth=0.8)
         axes.set_xscale("log", base=2)
-        for each, style in zip(self.series, STYLES, strict=False):
+        for line, style in zip(self.series, STYLES, strict=False):
             axes.plot(
-                *zip(*each.points, strict=True),
+                *zip(*line.points, strict=True),
                 color=style.ink.light,
                 linestyle=style.line,
                 marker=style.marker,
@@ -57,11 +57,11 @@ class ShareChart:
                 markeredgewidth=0.6,
                 clip_on=False,
             )
-        ticks = sorted({x for each in self.series for x, _ in each.points})
+        ticks = sorted({x for line in self.series for x, _ in line.points})
         axes.set_xticks(ticks, [f"{x}" for x in ticks])
         axes.minorticks_off()
         axes.set_xlim(ticks[0], ticks[-1])
-        axes.set_ylim(0, 1.05 * max(y for each in self.series for _, y in each.points))
+        axes.set_ylim(0, 1.05 * max(y for line in self.series for _, y in line.points))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{100 * y:.0f}%"))
         self._name_lines(axes)
         canvas.text(LEFT + width / 2, HEIGHT - 7, self.x_label, color=MUTED.light, ha="center")
@@ -69,7 +69,7 @@ class ShareChart:
 
     def _name_lines(self, axes: Axes) -> None:
         height, top = HEIGHT - TOP - 38, axes.get_ylim()[1]
-        ends = sorted((each.points[-1][1] / top * height, index) for index, each in enumerate(self.series))
+        ends = sorted((line.points[-1][1] / top * height, index) for index, line in enumerate(self.series))
         places = spread_out([at for at, _ in ends], GAP, height + 4)
         for (at, index), place in zip(ends, places, strict=True):
             axes.annotate(

@@ -8,22 +8,22 @@ import pandas as pd
 
 from repro.perfmodel.hardware import HardwareError, from_devices
 from repro.perfmodel.training import kind_of
-from repro.perfmodel.validation import Measurement
-from repro.perfmodel.work import Job
+from repro.perfmodel.validation import MeasuredTraining
+from repro.perfmodel.work import ModelJob
 from repro.planning.derived import case_of
-from repro.report.host.results import Host, hosts, load
+from repro.report.host.results import MeasuredHost, hosts, load
 from repro.report.host.run import KeptRun
 from repro.runs.digests import REPRODUCED
 
 
-def kept_measurements(reproduced: Path = REPRODUCED) -> list[Measurement]:
+def kept_measurements(reproduced: Path = REPRODUCED) -> list[MeasuredTraining]:
     """Every distinct training that was measured with a program's newest code, by program and GPU, of all hosts.
 
     A training that several runs measured counts once, with the figures of the newest. RecordError if a run cannot be read
     or is not as it was recorded.
     """
     read = [load(name, reproduced) for name in hosts(reproduced)]
-    rows = [row for host in read for kept in host.measured for row in _rows(host, kept)]
+    rows = [row for host in read for kept_run in host.measured for row in _rows(host, kept_run)]
     if not rows:
         return []
     frame = pd.DataFrame(rows).sort_values(["run", "repeats"], kind="stable")
@@ -31,43 +31,51 @@ def kept_measurements(reproduced: Path = REPRODUCED) -> list[Measurement]:
     return sorted((_measurement(group) for _key, group in groups), key=_order)
 
 
-def _rows(host: Host, kept: KeptRun) -> list[dict]:
+def _rows(host: MeasuredHost, kept_run: KeptRun) -> list[dict]:
     """A run's measurement of each case on one machine; none for GPUs unknown to the model."""
-    found: list[dict] = []
+    rows: list[dict] = []
     try:
-        from_devices(kept.gpus[0]["name"], len(kept.gpus))
+        from_devices(kept_run.gpus[0]["name"], len(kept_run.gpus))
     except HardwareError:
-        return found
-    for result in kept.results:
+        return rows
+    for result in kept_run.results:
         case = case_of(result.unit)
-        measured = result.throughputs and result.memory_mib is not None and host.is_current(kept, result.unit)
-        if case is not None and measured and case.layout.world_size <= len(kept.gpus):
+        measured = result.throughputs and result.memory_mib is not None and host.is_current(kept_run, result.unit)
+        if case is not None and measured and case.layout.world_size <= len(kept_run.gpus):
             program = result.unit.program
-            found.append(
+            rows.append(
                 {
                     "name": result.unit.name,
                     "program": program,
                     "host": host.name,
-                    "gpu": kept.gpus[0]["name"],
+                    "gpu": kept_run.gpus[0]["name"],
                     "family": case.family,
                     "kind": kind_of(case),
-                    "run": kept.run.id,
+                    "run": kept_run.run.id,
                     "repeats": len(result.throughputs),
                     "throughput": result.throughput,
                     "throughputs": result.throughputs,
                     "memory_mib": result.memory_mib,
-                    "job": Job.of(case, program),
+                    "job": ModelJob.of(case, program),
                 }
             )
-    return found
+    return rows
 
 
-def _measurement(group: pd.DataFrame) -> Measurement:
+def _measurement(group: pd.DataFrame) -> MeasuredTraining:
     newest = {str(name): value for name, value in group.drop(columns="throughputs").to_dict("records")[-1].items()}
-    every = [each for row in group["throughputs"] for each in row]
-    return Measurement(**newest, runs=tuple(dict.fromkeys(group["run"])), lowest=min(every), highest=max(every))
+    every = [throughput for row in group["throughputs"] for throughput in row]
+    return MeasuredTraining(**newest, runs=tuple(dict.fromkeys(group["run"])), lowest=min(every), highest=max(every))
 
 
-def _order(each: Measurement) -> tuple:
-    job = each.job
-    return each.program, each.gpu, each.family, job.shape, job.precision, job.layout.world_size, str(job)
+def _order(measurement: MeasuredTraining) -> tuple:
+    job = measurement.job
+    return (
+        measurement.program,
+        measurement.gpu,
+        measurement.family,
+        job.shape,
+        job.precision,
+        job.layout.world_size,
+        str(job),
+    )

@@ -12,15 +12,15 @@ import pandas as pd
 from repro.perfmodel.calibration import fit, fit_without, target
 from repro.perfmodel.constants import ELSEWHERE, FILE, JUDGES_WITHIN, Calibration, Coverage, as_toml, load_calibration
 from repro.perfmodel.errors import error_frame, summary, uncertainties
-from repro.perfmodel.hardware import Cluster, describe
+from repro.perfmodel.hardware import ClusterModel, describe
 from repro.perfmodel.kernels import calibrate as kernel_calibration
 from repro.perfmodel.kernels import fitted_trainings
-from repro.perfmodel.megatron_baseline import Baseline, fit_baseline
+from repro.perfmodel.megatron_baseline import MegatronShare, fit_baseline
 from repro.perfmodel.scaling_study import Study, study
 from repro.perfmodel.training import training_cases
 from repro.perfmodel.validation import FILE as VALIDATION
 from repro.perfmodel.validation import (
-    Check,
+    PublishedRate,
     check_frame,
     elsewhere,
     load_measurements,
@@ -42,7 +42,7 @@ TARGETS = {"median": 0.08, "worst": 0.25, "memory": 0.10}
 
 
 @dataclass(frozen=True)
-class ReportData:
+class ModelReportData:
     """All that the report tells, computed once for both languages.
 
     results: `errors.error_frame` of the published cases; kept: `validation.check_frame` of the kept runs, with `fitted`;
@@ -50,12 +50,12 @@ class ReportData:
     """
 
     calibration: Calibration
-    cluster: Cluster
+    cluster: ClusterModel
     results: pd.DataFrame
-    baseline: Baseline
+    baseline: MegatronShare
     kept: pd.DataFrame
     exchanged: dict[str, Coverage]
-    megatron: list[Check]
+    megatron: list[PublishedRate]
     study: Study
 
     @property
@@ -96,12 +96,12 @@ def render(folder: Path = FOLDER) -> list[Path]:
     return written
 
 
-def tell(calibration: Calibration) -> ReportData:
+def tell(calibration: Calibration) -> ModelReportData:
     """Everything for the report, by the constants of a calibration."""
     cases, cluster = load_catalogue().ported, describe(PUBLISHED_CLUSTER)
     constants, measurements = calibration.constants, load_measurements()
     baseline = fit_baseline([target(case) for case in training_cases(cases)], cluster)
-    return ReportData(
+    return ModelReportData(
         calibration,
         cluster,
         error_frame(cases, cluster, constants, calibration.without, baseline),
@@ -115,7 +115,7 @@ def tell(calibration: Calibration) -> ReportData:
     )
 
 
-def build(story: ReportData, language: str, drawn: dict) -> Document:
+def build(story: ModelReportData, language: str, drawn: dict) -> Document:
     """The report in one language, with that language's figures by id."""
     _ = catalogue(language).gettext
     lead = _(
@@ -137,7 +137,7 @@ def build(story: ReportData, language: str, drawn: dict) -> Document:
     return Document(language, title, lead, sections)
 
 
-def _outcome(_: Callable, story: ReportData) -> Section:
+def _outcome(_: Callable, story: ModelReportData) -> Section:
     held_out = story.held_out
     speed, memory = summary(held_out["model_error"]), summary(held_out["model_memory_error"])
     rows = (
@@ -204,7 +204,7 @@ def _goal(what: str, goal: float | None, ours: float) -> tuple[Cell, ...]:
     return Cell(what), limit, Cell(f"{ours:.1%}", ours, tone=tone)
 
 
-def _constants(_: Callable, story: ReportData) -> Section:
+def _constants(_: Callable, story: ModelReportData) -> Section:
     text = _(
         "Everything else comes from data sheets, NCCL's published tables and operation counts of the networks. Where "
         "the training cases do not determine a constant (a slower network and less interference explain the same "
@@ -214,7 +214,7 @@ def _constants(_: Callable, story: ReportData) -> Section:
     return Section("constants", _("Constants"), (Text(text), tables.constants_table(_, story.calibration.constants)))
 
 
-def _held_out(_: Callable, story: ReportData, drawn: dict) -> Section:
+def _held_out(_: Callable, story: ModelReportData, drawn: dict) -> Section:
     text = _(
         "Error = modelled / published − 1. Megatron-LM's formulas: FLOPs at a sustained rate plus the pipeline "
         "bubble (Narayanan et al., SC21), 18 bytes per parameter under mixed precision and the activations of "
@@ -230,12 +230,12 @@ def _held_out(_: Callable, story: ReportData, drawn: dict) -> Section:
     return Section("held-out", _("Held-out cases"), blocks)
 
 
-def _training(_: Callable, story: ReportData) -> Section:
+def _training(_: Callable, story: ModelReportData) -> Section:
     table = tables.errors_table(_, "training", story.trained)
     return Section("training", _("Training cases"), (Text(_("The only cases used for the fit.")), table))
 
 
-def _uncertainty(_: Callable, story: ReportData) -> Section:
+def _uncertainty(_: Callable, story: ModelReportData) -> Section:
     text = _(
         "Uncertainties are factors in either direction: × 1.10 means that nine in ten results are between the "
         "expectation / 1.10 and the expectation × 1.10; with fewer than 19 cases it is the factor of the worst one. "
@@ -249,8 +249,8 @@ def _uncertainty(_: Callable, story: ReportData) -> Section:
     return Section("uncertainty", _("Uncertainty of the expectations"), (Text(text), table))
 
 
-def _elsewhere(_: Callable, story: ReportData) -> Section:
-    kept = story.kept
+def _elsewhere(_: Callable, story: ModelReportData) -> Section:
+    checks = story.kept
     texts = (
         _(
             "On other GPUs the errors of the constants fitted on V100s are not scattered but biased, by program and model. "
@@ -279,15 +279,15 @@ def _elsewhere(_: Callable, story: ReportData) -> Section:
         tables.kernels_table(_, story.calibration),
         tables.coverage_table(_, story.calibration),
         Text(after),
-        tables.kept_kinds_table(_, kept),
-        tables.kept_table(_, kept),
+        tables.kept_kinds_table(_, checks),
+        tables.kept_table(_, checks),
         Text(megatron),
         tables.megatron_table(_, story.megatron),
     )
     return Section("elsewhere", _("On other hardware"), blocks)
 
 
-def _exchanged(_: Callable, story: ReportData) -> Iterator[str]:
+def _exchanged(_: Callable, story: ModelReportData) -> Iterator[str]:
     text = _("{generation}: the factor is {factor}, and {within} of {checked} lie within it")
     for generation, found in story.exchanged.items():
         yield text.format(
@@ -298,14 +298,14 @@ def _exchanged(_: Callable, story: ReportData) -> Iterator[str]:
         )
 
 
-def _spent(_: Callable, story: ReportData) -> Section:
+def _spent(_: Callable, story: ModelReportData) -> Section:
     text = _("Shares of the modelled iteration, excluding what is hidden behind computation.")
     chosen = story.results[story.results["family"] == "gpt-3d"]
     table = tables.spent_table(_, chosen, story.cluster, story.calibration.constants)
     return Section("spent", _("Where the time goes"), (Text(text), table))
 
 
-def _scale(_: Callable, story: ReportData, drawn: dict) -> Section:
+def _scale(_: Callable, story: ModelReportData, drawn: dict) -> Section:
     text = _(
         "MODELLED: these runs were not made. Each size has the fastest layout that fits, found by the search behind "
         "`make explore`, with ports and links as in `repro/data/hardware/`. No published figure here tests the V100 "

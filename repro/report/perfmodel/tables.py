@@ -11,10 +11,10 @@ import pandas as pd
 
 from repro.perfmodel.constants import BOUNDS, ELSEWHERE, JUDGES_WITHIN, Calibration, Constants, Uncertainty
 from repro.perfmodel.errors import MODELS, summary
-from repro.perfmodel.hardware import Cluster
+from repro.perfmodel.hardware import ClusterModel
 from repro.perfmodel.predict import predict
 from repro.perfmodel.scaling_study import Point
-from repro.perfmodel.validation import Check
+from repro.perfmodel.validation import PublishedRate
 from repro.report.document import Cell, Column, Table
 from repro.report.tables import Field, count, decimals, factor, figure, percents, table
 from repro.utils.i18n import N_
@@ -116,13 +116,13 @@ def kinds_table(_: Callable, results: pd.DataFrame, name: str, of: str) -> Table
     ]
     columns = (
         Column(_("Kind of case")),
-        *(Column(title, numeric=True) for title in (_("Cases"), *(titles[each] for each in MODELS))),
+        *(Column(title, numeric=True) for title in (_("Cases"), *(titles[model] for model in MODELS))),
     )
     rows = tuple(
         (
             Cell(title),
             figure(int(rows[f"model{of}_error"].notna().sum()), 0),
-            *(_median_and_worst(_, rows[f"{each}{of}_error"], rows[f"model{of}_error"]) for each in MODELS),
+            *(_median_and_worst(_, rows[f"{model}{of}_error"], rows[f"model{of}_error"]) for model in MODELS),
         )
         for title, rows in groups
         if rows[f"model{of}_error"].notna().any()
@@ -133,10 +133,12 @@ def kinds_table(_: Callable, results: pd.DataFrame, name: str, of: str) -> Table
 def _median_and_worst(_: Callable, errors: pd.Series, among: pd.Series) -> Cell:
     if not errors.notna().any():
         return Cell("–")
-    found = summary(errors)
-    fewer = found.cases < among.notna().sum()
-    text = f"{found.median:.1%}, {found.worst:.1%}"
-    return Cell(_("{errors} (of {n})").format(errors=text, n=found.cases) if fewer else text, found.median)
+    error_summary = summary(errors)
+    fewer = error_summary.cases < among.notna().sum()
+    text = f"{error_summary.median:.1%}, {error_summary.worst:.1%}"
+    return Cell(
+        _("{errors} (of {n})").format(errors=text, n=error_summary.cases) if fewer else text, error_summary.median
+    )
 
 
 def uncertainty_table(_: Callable, calibration: Calibration) -> Table:
@@ -189,7 +191,7 @@ def coverage_table(_: Callable, calibration: Calibration) -> Table:
     return table("coverage", calibration.generations.items(), fields, _("How the expectations hold:"))
 
 
-def kept_kinds_table(_: Callable, kept: pd.DataFrame) -> Table:
+def kept_kinds_table(_: Callable, checks: pd.DataFrame) -> Table:
     """For each program, GPU and family the median and the largest error on what the kernels were not fitted on."""
     titles = (_("Trainings"), _("Throughput, median error"), _("Throughput, worst error"), _("Memory, median error"))
     words = (_("Program"), "GPU", _("Family"))
@@ -198,15 +200,15 @@ def kept_kinds_table(_: Callable, kept: pd.DataFrame) -> Table:
         *(Column(title, numeric=True) for title in (*titles, _("Memory, worst error"))),
     )
     rows = []
-    for group, found in kept[~kept["fitted"]].groupby(["program", "gpu", "family"]):
-        errors = summary(found["error"]), summary(found["memory_error"])
-        shares = [share for each in errors for share in (each.median, each.worst)]
+    for group, members in checks[~checks["fitted"]].groupby(["program", "gpu", "family"]):
+        errors = summary(members["error"]), summary(members["memory_error"])
+        shares = [share for error_summary in errors for share in (error_summary.median, error_summary.worst)]
         cells = (Cell(f"{share:.1%}", share) for share in shares)
-        rows.append((*(Cell(str(each)) for each in group), figure(len(found), 0), *cells))
+        rows.append((*(Cell(str(name)) for name in group), figure(len(members), 0), *cells))
     return Table("kept-kinds", columns, tuple(rows), _("Trainings that check the fit, by program, GPU and family:"))
 
 
-def kept_table(_: Callable, kept: pd.DataFrame) -> Table:
+def kept_table(_: Callable, checks: pd.DataFrame) -> Table:
     """Each training measured by kept runs, with its prediction."""
     fields = (
         Field(_("Measurement"), itemgetter("name")),
@@ -225,23 +227,23 @@ def kept_table(_: Callable, kept: pd.DataFrame) -> Table:
         Field(_("Modelled (MiB)"), itemgetter("modelled_memory"), count),
         Field(_("Memory error"), itemgetter("memory_error"), _signed),
     )
-    rows = (row for _index, row in kept.iterrows())
+    rows = (row for _index, row in checks.iterrows())
     return table("kept", rows, fields, _("Every training that kept runs measured:"))
 
 
-def megatron_table(_: Callable, found: Iterable[Check]) -> Table:
+def megatron_table(_: Callable, checks: Iterable[PublishedRate]) -> Table:
     """Each figure of Megatron-LM with its prediction, TFLOP/s per GPU."""
     fields = (
-        Field(_("Measurement"), lambda each: each.name),
-        Field("GPU", lambda each: each.gpu),
-        Field(_("Published (TFLOP/s per GPU)"), lambda each: each.measured, decimals(1)),
-        Field(_("Modelled (TFLOP/s per GPU)"), lambda each: each.modelled, decimals(1)),
-        Field(_("Error"), lambda each: each.error, _signed),
+        Field(_("Measurement"), lambda check: check.name),
+        Field("GPU", lambda check: check.gpu),
+        Field(_("Published (TFLOP/s per GPU)"), lambda check: check.measured, decimals(1)),
+        Field(_("Modelled (TFLOP/s per GPU)"), lambda check: check.modelled, decimals(1)),
+        Field(_("Error"), lambda check: check.error, _signed),
     )
-    return table("megatron", found, fields, _("Figures published for Megatron-LM:"))
+    return table("megatron", checks, fields, _("Figures published for Megatron-LM:"))
 
 
-def spent_table(_: Callable, results: pd.DataFrame, cluster: Cluster, constants: Constants) -> Table:
+def spent_table(_: Callable, results: pd.DataFrame, cluster: ClusterModel, constants: Constants) -> Table:
     """How an iteration of each training divides, in per cent."""
     columns = (Column(_("Case")), *(Column(_(title), numeric=True) for title in SPENT.values()))
     rows = []

@@ -74,9 +74,9 @@ COLUMNS = {
 }
 
 
-def place(_: Translate, found: Finding) -> str:
+def place(_: Translate, finding: Finding) -> str:
     """Where a finding is, in words."""
-    table, row, column = found.place.table, found.place.row, found.place.column
+    table, row, column = finding.place.table, finding.place.row, finding.place.column
     parts = (
         _(TABLES.get(table, table)),
         _(COLUMNS[row]) if row in COLUMNS else row,
@@ -85,9 +85,9 @@ def place(_: Translate, found: Finding) -> str:
     return " / ".join(part for part in dict.fromkeys(parts) if part)
 
 
-def findings(_: Translate, found: tuple[Finding, ...], with_report: bool = False) -> Section:
+def findings(_: Translate, audit_findings: tuple[Finding, ...], with_report: bool = False) -> Section:
     """All findings as a table."""
-    if not found:
+    if not audit_findings:
         return Section("audit", _("Audit"), (Text(_("Every figure and statement that could be checked is correct.")),))
     first = (Column(_("Report")),) if with_report else ()
     columns = (
@@ -107,10 +107,14 @@ def findings(_: Translate, found: tuple[Finding, ...], with_report: bool = False
     )
     rows = tuple(
         (
-            *((Cell(_(TABLES[each.report]) if each.report in TABLES else each.report),) if with_report else ()),
-            *_row(_, each),
+            *(
+                (Cell(_(TABLES[finding.report]) if finding.report in TABLES else finding.report),)
+                if with_report
+                else ()
+            ),
+            *_row(_, finding),
         )
-        for each in found
+        for finding in audit_findings
     )
     text = Text(
         _(
@@ -119,12 +123,12 @@ def findings(_: Translate, found: tuple[Finding, ...], with_report: bool = False
             "another source or may mislead. Note: read with care. What was measured at all comes first, typing errors last."
         )
     )
-    return Section("audit", _("Audit"), (Text(tally(_, found)), text, Table("audit", columns, rows)))
+    return Section("audit", _("Audit"), (Text(tally(_, audit_findings)), text, Table("audit", columns, rows)))
 
 
-def tally(_: Translate, found: tuple[Finding, ...]) -> str:
+def tally(_: Translate, audit_findings: tuple[Finding, ...]) -> str:
     """How many findings of each weight, and how many hints at typing errors, which are none."""
-    count = Counter(each.severity for each in found if not each.hint)
+    count = Counter(finding.severity for finding in audit_findings if not finding.hint)
     return _(
         "Findings: {all} (errors: {errors}; doubtful: {warnings}; notes: {notes}). Typing errors: {hints}."
     ).format(
@@ -132,27 +136,27 @@ def tally(_: Translate, found: tuple[Finding, ...]) -> str:
         errors=count["error"],
         warnings=count["warning"],
         notes=count["note"],
-        hints=sum(each.hint for each in found),
+        hints=sum(finding.hint for finding in audit_findings),
     )
 
 
-def _row(_: Translate, found: Finding) -> tuple[Cell, ...]:
-    why = found.rule.text(_)
-    if found.evidence:
-        why = _("{rule}; {evidence}").format(rule=why, evidence=found.evidence.text(_))
+def _row(_: Translate, finding: Finding) -> tuple[Cell, ...]:
+    why = finding.rule.text(_)
+    if finding.evidence:
+        why = _("{rule}; {evidence}").format(rule=why, evidence=finding.evidence.text(_))
     return (
-        Cell(place(_, found)),
-        Cell(found.printed, claim=found.claim),
-        *words(found.recomputed or "–", _elsewhere(_, found), _(KINDS[found.kind])),
-        Cell(_(SEVERITIES[found.severity]), tone=TONES[found.severity]),
+        Cell(place(_, finding)),
+        Cell(finding.printed, claim=finding.claim),
+        *words(finding.recomputed or "–", _elsewhere(_, finding), _(KINDS[finding.kind])),
+        Cell(_(SEVERITIES[finding.severity]), tone=TONES[finding.severity]),
         Cell(why),
     )
 
 
-def _elsewhere(_: Translate, found: Finding) -> str:
-    if not found.source or not found.elsewhere:
+def _elsewhere(_: Translate, finding: Finding) -> str:
+    if not finding.source or not finding.elsewhere:
         return "–"
-    return _("{value} ({source})").format(value=found.elsewhere, source=found.source.text(_))
+    return _("{value} ({source})").format(value=finding.elsewhere, source=finding.source.text(_))
 
 
 def checks(_: Translate, result: Audit) -> Section:
@@ -251,24 +255,24 @@ def _above_ideal(_: Translate, result: Audit, cases: dict) -> list:
 def efficiency(_: Translate, result: Audit, report: str) -> Section | None:
     """TFLOP/s per GPU and share of peak of a report's GPT cases, with the team's own figures."""
     material = result.material
-    own = [each for each in result.efficiencies if material.catalogue.case(each.case).report == report]
+    own = [computed for computed in result.efficiencies if material.catalogue.case(computed.case).report == report]
     if not own:
         return None
     published = {row["case"]: row for row in material.catalogue.report(report).also("efficiency")}
     peak = material.cluster(material.catalogue.report(report))["hardware"]["gpu_peak_tflops"]
     rows = []
-    for each in own:
-        row = published.get(each.case, {})
+    for computed in own:
+        row = published.get(computed.case, {})
         rows.append(
             (
-                Cell(each.case),
-                figure(each.gpus, 0),
-                figure(each.teraflop, 1),
-                figure(each.tflops_per_gpu, 2),
-                percent(each.share_of_peak, 1),
-                figure(each.petaflops, 3),
+                Cell(computed.case),
+                figure(computed.gpus, 0),
+                figure(computed.teraflop, 1),
+                figure(computed.tflops_per_gpu, 2),
+                percent(computed.share_of_peak, 1),
+                figure(computed.petaflops, 3),
                 *(
-                    _published(result, report, each.case, key, row.get(key))
+                    _published(result, report, computed.case, key, row.get(key))
                     for key in ("tflops_per_gpu", "percent_of_peak", "petaflops")
                 ),
             )
@@ -298,11 +302,11 @@ def efficiency(_: Translate, result: Audit, report: str) -> Section | None:
 
 
 def _published(result: Audit, report: str, case: str, column: str, value: float | None) -> Cell:
-    notes = [found for found in result.at(report, "efficiency", case, column)]
+    notes = [finding for finding in result.at(report, "efficiency", case, column)]
     return Cell(
         "–" if value is None else str(value),
         None if value is None else float(value),
-        "; ".join(found.remark() for found in notes),
+        "; ".join(finding.remark() for finding in notes),
     )
 
 

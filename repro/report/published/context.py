@@ -67,16 +67,16 @@ def environment(sheet: Sheet) -> Section:
     _, report = sheet._, sheet.report
     cluster = sheet.result.material.cluster(report)
     hardware = cluster["hardware"]
-    known = {**hardware, **cluster["software"], "gpus": f"{hardware['gpu']} x {hardware['gpus_per_node']}"}
+    cluster_facts = {**hardware, **cluster["software"], "gpus": f"{hardware['gpu']} x {hardware['gpus_per_node']}"}
     own, others = _("this report"), _("other reports on the same cluster")
     rows: list[tuple[Cell, ...]] = [
-        (Cell(_("Nodes")), Cell(str(report.claims.get("nodes", known["nodes"]))), Cell(own))
+        (Cell(_("Nodes")), Cell(str(report.claims.get("nodes", cluster_facts["nodes"]))), Cell(own))
     ]
     for key, title in ENVIRONMENT.items():
         if key in report.environment:
             rows.append((Cell(_(title)), _printed(sheet, key), Cell(own)))
-        elif key in known:
-            rows.append((*words(_(title), str(known[key])), Cell(others, tone="muted")))
+        elif key in cluster_facts:
+            rows.append((*words(_(title), str(cluster_facts[key])), Cell(others, tone="muted")))
     rows.append(
         (
             Cell(report.framework),
@@ -110,8 +110,8 @@ def environment(sheet: Sheet) -> Section:
 
 
 def _printed(sheet: Sheet, key: str) -> Cell:
-    found = sheet.result.at(sheet.report.id, "environment", "", key)
-    broken = next((each.recomputed for each in found if each.kind == "editorial"), None)
+    findings = sheet.result.at(sheet.report.id, "environment", "", key)
+    broken = next((finding.recomputed for finding in findings if finding.kind == "editorial"), None)
     text = (broken or sheet.report.environment[key]).replace("， ", ", ")
     return sheet.cell("environment", "", key, text)
 

@@ -160,22 +160,22 @@ def _sharding_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
         return text.format(framework=framework)
 
     def lines(_: Translate) -> tuple[Series, ...]:
-        found = []
+        series = []
         for sharding in (0, 1):
             points = tuple(
                 (case.layout.world_size, float(case.published.throughput))
                 for case in cases
                 if case.optimizer_sharding == sharding and case.micro_batch == 4
             )
-            found.append(Series(name(_, "OneFlow", sharding), points))
+            series.append(Series(name(_, "OneFlow", sharding), points))
         for sharding in (0, 1):
             points = tuple(
                 (peer.gpus, float(peer.throughput))
                 for peer in _deepspeed(cases[0].model)
                 if peer.optimizer_sharding == sharding
             )
-            found.append(Series(name(_, "DeepSpeed", sharding), points))
-        return tuple(found)
+            series.append(Series(name(_, "DeepSpeed", sharding), points))
+        return tuple(series)
 
     def throughput(_: Translate) -> LineChart:
         return LineChart(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from repro.published.history import Entry, Source
+from repro.published.history import HistoryEntry, HistorySource
 from repro.report.document import Attachment, Block, Cell, Code, Column, Document, Items, Section, Table, Text
 from repro.utils.i18n import N_, Translate, catalogue
 
@@ -17,7 +17,7 @@ def page(language: str) -> str:
     return f"history.{language}.md"
 
 
-def build(history: Sequence[Entry], language: str) -> Document:
+def build(history: Sequence[HistoryEntry], language: str) -> Document:
     """The page in one language: settled points, then open questions."""
     _ = catalogue(language).gettext
     sections = [Section("contents", _("At a glance"), (table(_, language, history, with_reports=True),))]
@@ -37,7 +37,7 @@ def build(history: Sequence[Entry], language: str) -> Document:
     return Document(language, _("What the figures alone do not show"), lead, tuple(sections))
 
 
-def _entry(_: Translate, language: str, entry: Entry) -> Section:
+def _entry(_: Translate, language: str, entry: HistoryEntry) -> Section:
     concerned = _(", ").join([*entry.reports, *entry.cases])
     blocks: list[Block] = [
         Text(_("Concerns: {reports}").format(reports=concerned)),
@@ -51,12 +51,12 @@ def _entry(_: Translate, language: str, entry: Entry) -> Section:
     return Section(entry.slug, entry.title[language], tuple(blocks), level=3)
 
 
-def _place(_: Translate, source: Source) -> str:
+def _place(_: Translate, source: HistorySource) -> str:
     link = source.link if source.link != source.at else f"`{source.at}`"
     return _("{place} ({date})").format(place=link, date=source.date) if source.date else link
 
 
-def beside(_: Translate, language: str, history: Sequence[Entry], report: str) -> Section | None:
+def beside(_: Translate, language: str, history: Sequence[HistoryEntry], report: str) -> Section | None:
     """The page's entries on one report."""
     own = [entry for entry in history if report in entry.reports]
     if not own:
@@ -68,7 +68,7 @@ def beside(_: Translate, language: str, history: Sequence[Entry], report: str) -
     return Section("history", _("What the figures alone do not show"), (Text(text), table(_, language, own)))
 
 
-def contents(_: Translate, language: str, history: Sequence[Entry], folder: Path) -> Section | None:
+def contents(_: Translate, language: str, history: Sequence[HistoryEntry], folder: Path) -> Section | None:
     """The titles of all entries, with a link to the page."""
     if not history:
         return None
@@ -80,7 +80,7 @@ def contents(_: Translate, language: str, history: Sequence[Entry], folder: Path
     )
 
 
-def table(_: Translate, language: str, history: Sequence[Entry], with_reports: bool = False) -> Table:
+def table(_: Translate, language: str, history: Sequence[HistoryEntry], with_reports: bool = False) -> Table:
     """A row per entry, with what it means for a comparison."""
     rows = tuple(
         (

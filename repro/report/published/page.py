@@ -55,7 +55,7 @@ def build(result: Audit, report: Report, language: str, figures: list[Figure]) -
         "Regenerated from data. Figures and environment are as published, the title is corrected, and audit notes "
         'follow the figures they concern in parentheses. Original title: "{title}".'
     ).format(title=report.title_printed)
-    return Document(language, report.title[language], lead, tuple(each for each in sections if each))
+    return Document(language, report.title[language], lead, tuple(section for section in sections if section))
 
 
 def _glance(sheet: Sheet) -> Section:
@@ -134,7 +134,7 @@ def index(result: Audit, language: str, folder: Path) -> Document:
     title = _("{frameworks}: published benchmarks, audited").format(
         frameworks=_(", ").join(dict.fromkeys(report.framework for report in reports))
     )
-    return Document(language, title, lead, tuple(each for each in sections if each))
+    return Document(language, title, lead, tuple(section for section in sections if section))
 
 
 def render(folder: Path = FOLDER) -> list[Path]:
@@ -145,12 +145,12 @@ def render(folder: Path = FOLDER) -> list[Path]:
     drawn = published_figures(figures)
     texts = {folder / "audit.json": as_json(result)}
     for report in result.material.reports:
-        for each in LANGUAGES:
-            document = build(result, report, each, drawn[report.id][each])
-            texts[folder / f"{report.id}.{each}.md"] = markdown(document, folder)
-    pages = {each: published_history.build(result.material.history, each) for each in LANGUAGES}
-    texts |= {folder / published_history.page(each): markdown(pages[each], folder) for each in LANGUAGES}
-    texts |= {folder / INDEX[each]: markdown(index(result, each, folder), folder) for each in LANGUAGES}
+        for language in LANGUAGES:
+            document = build(result, report, language, drawn[report.id][language])
+            texts[folder / f"{report.id}.{language}.md"] = markdown(document, folder)
+    pages = {language: published_history.build(result.material.history, language) for language in LANGUAGES}
+    texts |= {folder / published_history.page(language): markdown(pages[language], folder) for language in LANGUAGES}
+    texts |= {folder / INDEX[language]: markdown(index(result, language, folder), folder) for language in LANGUAGES}
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8", newline="\n")
     return sorted([*texts, *figures.glob("*.svg")])
@@ -166,12 +166,12 @@ def differing(folder: Path = FOLDER) -> list[Path]:
 def overview(result: Audit) -> str:
     """The findings as text for a terminal, in English."""
     lines = []
-    for found in result.findings:
+    for finding in result.findings:
         lines.append(
-            f"{found.severity:8}{found.report}: {found.place}: printed {found.printed}"
-            + (f", recomputed {found.recomputed}" if found.recomputed else "")
+            f"{finding.severity:8}{finding.report}: {finding.place}: printed {finding.printed}"
+            + (f", recomputed {finding.recomputed}" if finding.recomputed else "")
         )
-        lines.append(f"        {found.rule}" + (f"; {found.evidence}" if found.evidence else ""))
+        lines.append(f"        {finding.rule}" + (f"; {finding.evidence}" if finding.evidence else ""))
     compared = sum(check.compared for check in result.checks)
     return "\n".join(
         (*lines, "", f"{compared} comparisons; " + audit_report.tally(lambda message: message, result.findings))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from repro.published.cases import Case
 from repro.published.claim_ids import claim_at
-from repro.published.figures import Figure, Peer
+from repro.published.figures import Peer, PrintedNumber
 from repro.report.document import Cell, Column, Section, Table, Text
 from repro.report.published.tables import TITLES, Sheet
 from repro.report.tables import figure
@@ -18,9 +18,9 @@ def peers(sheet: Sheet) -> Section | None:
     for peer in sheet.result.material.peers:
         if sheet.report.id in peer.reports:
             by_source.setdefault(peer.source, []).append(peer)
-    for number, (source, found) in enumerate(by_source.items(), 1):
-        table = _peer_rows if found[0].case or found[0].optimizer_sharding is not None else _peer_columns
-        tables.append(table(sheet, found, f"peers-{number}", _("Source: {source}").format(source=_(source))))
+    for number, (source, source_peers) in enumerate(by_source.items(), 1):
+        table = _peer_rows if source_peers[0].case or source_peers[0].optimizer_sharding is not None else _peer_columns
+        tables.append(table(sheet, source_peers, f"peers-{number}", _("Source: {source}").format(source=_(source))))
     if not tables:
         return None
     text = Text(
@@ -33,16 +33,16 @@ def peers(sheet: Sheet) -> Section | None:
     return Section("peers", _("Compared with other frameworks"), (text, *tables))
 
 
-def _ratio(own: Figure | None, other: Figure) -> Cell:
+def _ratio(own: PrintedNumber | None, other: PrintedNumber) -> Cell:
     return Cell(str(other), float(other), f"×{own / other:.3f}" if own else "")
 
 
-def _peer_columns(sheet: Sheet, found: list[Peer], identity: str, caption: str) -> Table:
+def _peer_columns(sheet: Sheet, source_peers: list[Peer], identity: str, caption: str) -> Table:
     """A row for each number of GPUs, a column for each framework."""
     _ = sheet._
-    batch = found[0].micro_batch
+    batch = source_peers[0].micro_batch
     own = {case.layout.world_size: case for case in sheet.groups()[batch]}
-    names = list(dict.fromkeys((peer.framework, peer.version, peer.variant, peer.micro_batch) for peer in found))
+    names = list(dict.fromkeys((peer.framework, peer.version, peer.variant, peer.micro_batch) for peer in source_peers))
     columns = [
         Column(_("GPUs"), numeric=True),
         Column(
@@ -54,10 +54,10 @@ def _peer_columns(sheet: Sheet, found: list[Peer], identity: str, caption: str) 
     ]
     columns += [Column(_peer_title(_, *name), numeric=True) for name in names]
     rows = []
-    for gpus in dict.fromkeys(peer.gpus for peer in found):
+    for gpus in dict.fromkeys(peer.gpus for peer in source_peers):
         at = {
             (peer.framework, peer.version, peer.variant, peer.micro_batch): peer.throughput
-            for peer in found
+            for peer in source_peers
             if peer.gpus == gpus
         }
         rows.append(
@@ -79,12 +79,12 @@ def _peer_title(_: Translate, framework: str, version: str, variant: str, batch:
     return _("{framework}, batch size {batch}").format(framework=named, batch=batch)
 
 
-def _peer_rows(sheet: Sheet, found: list[Peer], identity: str, caption: str) -> Table:
+def _peer_rows(sheet: Sheet, source_peers: list[Peer], identity: str, caption: str) -> Table:
     """A row for each case that the other framework ran too: this report's figures, then the other's."""
     _ = sheet._
     every = ("latency_ms", "memory_mib", "gpu_utilisation", "throughput")
-    names = [name for name in every if any(getattr(peer, name) is not None for peer in found)]
-    first = _("{framework} {version}").format(framework=found[0].framework, version=found[0].version)
+    names = [name for name in every if any(getattr(peer, name) is not None for peer in source_peers)]
+    first = _("{framework} {version}").format(framework=source_peers[0].framework, version=source_peers[0].version)
     columns = [
         Column(_("Case")),
         *(
@@ -98,7 +98,7 @@ def _peer_rows(sheet: Sheet, found: list[Peer], identity: str, caption: str) -> 
         Column(_("{what}, {framework}").format(what=_(TITLES[name]), framework=first), numeric=True) for name in names
     ]
     rows = []
-    for peer in found:
+    for peer in source_peers:
         case = next(case for case in sheet.cases if _same_test(case, peer))
         theirs = [getattr(peer, name) for name in names]
         rows.append(

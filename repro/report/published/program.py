@@ -31,14 +31,14 @@ def kept_otherwise(sheet: Sheet, language: str) -> Section | None:
     _, report = sheet._, sheet.report
     if not report.ported:
         return None
-    found = [each for each in deviations() if each.of(report.id)]
+    report_deviations = [deviation for deviation in deviations() if deviation.of(report.id)]
     text = Text(
         _(
             "The published program ran on {published}. Its port to oneflow 0.8.0 differs as follows "
             "(`repro/models/deviations.toml`):"
         ).format(published=f"`{report.version}`")
     )
-    table = deviation_table(_, language, "deviations", found, measured=effects(_, (report.id,)))
+    table = deviation_table(_, language, "deviations", report_deviations, measured=effects(_, (report.id,)))
     gained = gains((report.id,))
     more = (gain_text(_, gained), gain_table(_, "gains", gained)) if gained else ()
     return Section("deviations", _("Deviations from the published program"), (text, table, *more))

@@ -45,9 +45,9 @@ class Sheet:
 
     def cell(self, table: str, row: str, column: str, text: object, sort: float | None = None) -> Cell:
         """A cell of a table, a row and a column, by their keys in the audit."""
-        found = self.result.at(self.report.id, table, row, column)
-        note = "; ".join(each.remark(self._) for each in found)
-        tone = "bad" if any(each.severity == "error" for each in found) else ""
+        findings = self.result.at(self.report.id, table, row, column)
+        note = "; ".join(finding.remark(self._) for finding in findings)
+        tone = "bad" if any(finding.severity == "error" for finding in findings) else ""
         shown = "–" if text is None else str(text)
         return Cell(shown, float(text) if sort is None and isinstance(text, int | float) else sort, note, tone)
 

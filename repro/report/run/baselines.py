@@ -67,15 +67,15 @@ def _derived(_: Translate, results: list[Result]) -> list[Section]:
         )
     )
     fields = (
-        Field(_("Configuration"), lambda each: each.unit.name),
-        Field(_("Derived from"), lambda each: ", ".join(each.unit.derived_from)),
-        Field(_("Layout (data x tensor x pipeline)"), lambda each: layout_text(each.unit)),
-        Field(_("Precision"), lambda each: each.unit.precision),
-        Field(_("Iterations"), lambda each: each.unit.config["iterations"], count),
-        Field(_("Global batch size"), lambda each: each.unit.global_batch, count),
-        Field(_("Throughput (samples/s)"), lambda each: each.throughput, decimals(2)),
-        Field(_("Latency (ms)"), lambda each: each.latency_ms, decimals(2)),
-        Field(_("GPU memory (MiB)"), lambda each: each.memory_mib, count),
+        Field(_("Configuration"), lambda result: result.unit.name),
+        Field(_("Derived from"), lambda result: ", ".join(result.unit.derived_from)),
+        Field(_("Layout (data x tensor x pipeline)"), lambda result: layout_text(result.unit)),
+        Field(_("Precision"), lambda result: result.unit.precision),
+        Field(_("Iterations"), lambda result: result.unit.config["iterations"], count),
+        Field(_("Global batch size"), lambda result: result.unit.global_batch, count),
+        Field(_("Throughput (samples/s)"), lambda result: result.throughput, decimals(2)),
+        Field(_("Latency (ms)"), lambda result: result.latency_ms, decimals(2)),
+        Field(_("GPU memory (MiB)"), lambda result: result.memory_mib, count),
     )
     return [Section("derived", _("Cases derived from published ones"), (text, table("derived", derived, fields)))]
 
@@ -120,8 +120,8 @@ def _baselines(_: Translate, results: list[Result]) -> list[Section]:
 
 def descriptions(_: Translate, variants: Iterable[str]) -> Items:
     """What those of the variants are that have a description, each once and in the order of DESCRIPTIONS."""
-    found = set(variants)
-    return Items(tuple(f"`{name}`: {_(text)}" for name, text in DESCRIPTIONS.items() if name in found))
+    wanted = set(variants)
+    return Items(tuple(f"`{name}`: {_(text)}" for name, text in DESCRIPTIONS.items() if name in wanted))
 
 
 def _gain(_: Translate, results: list[Result]) -> list[Section]:
@@ -136,14 +136,14 @@ def _gain(_: Translate, results: list[Result]) -> list[Section]:
         )
     )
     fields = (
-        Field(_("Configuration"), lambda each: each.base.unit.name),
-        Field(_("Port (samples/s)"), lambda each: each.base.throughput, decimals(2)),
-        Field(_("Tuned program (samples/s)"), lambda each: each.result.throughput, decimals(2)),
-        Field(_("Tuned / port"), lambda each: each.ratio.value, decimals(3)),
-        Field(_("Steady state"), lambda each: each.steady, decimals(3)),
-        Field(_("Interval (confidence)"), lambda each: interval(_, each.ratio), numeric=True),
-        Field(_("Port: memory (MiB)"), lambda each: each.base.memory_mib, count),
-        Field(_("Tuned program: memory (MiB)"), lambda each: each.result.memory_mib, count),
+        Field(_("Configuration"), lambda relation: relation.base.unit.name),
+        Field(_("Port (samples/s)"), lambda relation: relation.base.throughput, decimals(2)),
+        Field(_("Tuned program (samples/s)"), lambda relation: relation.result.throughput, decimals(2)),
+        Field(_("Tuned / port"), lambda relation: relation.ratio.value, decimals(3)),
+        Field(_("Steady state"), lambda relation: relation.steady, decimals(3)),
+        Field(_("Interval (confidence)"), lambda relation: interval(_, relation.ratio), numeric=True),
+        Field(_("Port: memory (MiB)"), lambda relation: relation.base.memory_mib, count),
+        Field(_("Tuned program: memory (MiB)"), lambda relation: relation.result.memory_mib, count),
     )
     return [Section("gain", _("Gain of the tuned program"), (text, table("gain", relations, fields)))]
 
@@ -153,18 +153,18 @@ def _scaling(_: Translate, results: list[Result]) -> list[Section]:
     blocks: list[Block] = []
     fields: tuple[Field, ...]
     named = (
-        Field(_("Configuration"), lambda each: each.result.unit.name),
-        Field(_("Against"), lambda each: each.base.unit.name),
-        Field(_("GPUs"), lambda each: each.result.unit.world_size, count),
+        Field(_("Configuration"), lambda relation: relation.result.unit.name),
+        Field(_("Against"), lambda relation: relation.base.unit.name),
+        Field(_("GPUs"), lambda relation: relation.result.unit.world_size, count),
     )
-    within = Field(_("Interval (confidence)"), lambda each: interval(_, each.ratio), numeric=True)
+    within = Field(_("Interval (confidence)"), lambda relation: interval(_, relation.ratio), numeric=True)
     if scaled:
         fields = (
             *named,
-            Field(_("Throughput (samples/s)"), lambda each: each.result.throughput, decimals(2)),
-            Field(_("Speed-up"), lambda each: each.ratio.value * each.result.unit.world_size, decimals(2)),
-            Field(_("Efficiency"), lambda each: each.ratio.value, percents(1)),
-            Field(_("Steady state"), lambda each: each.steady, percents(1)),
+            Field(_("Throughput (samples/s)"), lambda relation: relation.result.throughput, decimals(2)),
+            Field(_("Speed-up"), lambda relation: relation.ratio.value * relation.result.unit.world_size, decimals(2)),
+            Field(_("Efficiency"), lambda relation: relation.ratio.value, percents(1)),
+            Field(_("Steady state"), lambda relation: relation.steady, percents(1)),
             within,
         )
         blocks += [
@@ -179,9 +179,9 @@ def _scaling(_: Translate, results: list[Result]) -> list[Section]:
     if layouts:
         fields = (
             *named,
-            Field(_("Global batch size"), lambda each: each.result.unit.global_batch, count),
-            Field(_("The other layout's global batch size"), lambda each: each.base.unit.global_batch, count),
-            Field(_("Ratio of throughput"), lambda each: each.ratio.value, decimals(3)),
+            Field(_("Global batch size"), lambda relation: relation.result.unit.global_batch, count),
+            Field(_("The other layout's global batch size"), lambda relation: relation.base.unit.global_batch, count),
+            Field(_("Ratio of throughput"), lambda relation: relation.ratio.value, decimals(3)),
             within,
         )
         blocks += [
@@ -200,13 +200,13 @@ def interval(_: Translate, ratio: Ratio | None, decimals: int = 3) -> Cell:
     """A ratio's interval with its confidence, or a message if the repeats yield none; a dash without a ratio."""
     if ratio is None:
         return figure(None, decimals)
-    found = ratio.interval
-    if isinstance(found, TooFew):
+    bounds = ratio.interval
+    if isinstance(bounds, TooFew):
         message = _("too few repeats: {samples}, at least {needed} needed")
-        return Cell(message.format(samples=min(found.samples), needed=found.needed), float("-inf"))
-    return Cell(f"{found.low:.{decimals}f} … {found.high:.{decimals}f} ({confidence(found)})", found.low)
+        return Cell(message.format(samples=min(bounds.samples), needed=bounds.needed), float("-inf"))
+    return Cell(f"{bounds.low:.{decimals}f} … {bounds.high:.{decimals}f} ({confidence(bounds)})", bounds.low)
 
 
-def confidence(found: Interval) -> str:
+def confidence(bounds: Interval) -> str:
     """The confidence of an interval in per cent, rounded down."""
-    return f"{math.floor(1000 * found.confidence) / 10:.1f}%"
+    return f"{math.floor(1000 * bounds.confidence) / 10:.1f}%"

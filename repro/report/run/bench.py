@@ -62,7 +62,9 @@ def _beside_published(_: Translate, data: ReportData) -> list[Section]:
     if not any(result.unit.stands_for for result in data.results):
         return []
     published = {case.name: case.published for case in load_catalogue().cases}
-    pairs = [(each, published[each.unit.stands_for[0]]) for each in data.results if each.unit.stands_for]
+    pairs = [
+        (candidate, published[candidate.unit.stands_for[0]]) for candidate in data.results if candidate.unit.stands_for
+    ]
     fields = (
         Field(_("Case"), lambda pair: pair[0].unit.name),
         Field(_("Training program"), lambda pair: _(PROGRAMS[pair[0].unit.program])),

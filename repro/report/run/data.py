@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Findings(Protocol):
+class RunFindings(Protocol):
     """Findings of a kind of run; each kind's sections know the attributes beyond these two."""
 
     @property

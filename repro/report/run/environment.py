@@ -46,13 +46,13 @@ def _cluster(_: Translate, cluster: dict | None) -> list[tuple[str, str]]:
     if not cluster:
         return []
     nodes = cluster["fingerprints"]["nodes"]
-    fields: dict[str, str] = next((each["fields"] for each in nodes.values()), {})
+    fields: dict[str, str] = next((node["fields"] for node in nodes.values()), {})
     system = f"{fields.get('system.distribution', '?')}, Linux {fields.get('system.kernel', '?')}"
     network = f"`{cluster['interface']}`" + (f", InfiniBand `{cluster['hca']}`" if cluster["hca"] else "")
     image = cluster["image"]
     runtime = cluster.get("runtime", "docker")
-    known = f"SHA-256 {image['sha256']}" if image.get("file") else image["digest"]
-    ran = f"`{image['name']}` {known} ({runtime})" if cluster["containers"] else _("none: the ranks ran from a venv")
+    identity = f"SHA-256 {image['sha256']}" if image.get("file") else image["digest"]
+    ran = f"`{image['name']}` {identity} ({runtime})" if cluster["containers"] else _("none: the ranks ran from a venv")
     return [
         (_("Cluster"), cluster["name"]),
         (_("Nodes"), ", ".join(nodes) or _("not known: no fingerprint was taken")),
@@ -70,8 +70,8 @@ def _runtime(_: Translate, runtime: dict | None) -> list[tuple[str, str]]:
     """The image that the ranks of one machine ran in."""
     if not runtime:
         return []
-    known = runtime.get("id") or f"SHA-256 {runtime['sha256']}"
-    return [(_("Image"), f"`{runtime['image']}` {known} ({runtime['version']})")]
+    identity = runtime.get("id") or f"SHA-256 {runtime['sha256']}"
+    return [(_("Image"), f"`{runtime['image']}` {identity} ({runtime['version']})")]
 
 
 def _stack(_: Translate, stack: dict | None) -> list[tuple[str, str]]:
@@ -105,7 +105,9 @@ def _kernels(_: Translate, kernels: dict | None) -> list[tuple[str, str]]:
         )
     ]
     if kernels["wrong"]:
-        parts.append(_("wrong: {operators}").format(operators="; ".join(f"`{each}`" for each in kernels["wrong"])))
+        parts.append(
+            _("wrong: {operators}").format(operators="; ".join(f"`{operator}`" for operator in kernels["wrong"]))
+        )
     return [(_("Operators compared with the CPU"), "; ".join(parts))]
 
 
@@ -123,8 +125,8 @@ def _baseline(_: Translate, baseline: dict | None) -> list[tuple[str, str]]:
 def _programs(_: Translate, starts: dict[str, dict]) -> Table:
     """One column per program; libraries are the files that its process had loaded."""
     reported = {name: _reported(_, start) for name, start in starts.items()}
-    items = dict.fromkeys(item for each in reported.values() for item in each)
-    rows = tuple(words(item, *(each.get(item, "–") for each in reported.values())) for item in items)
+    items = dict.fromkeys(item for facts in reported.values() for item in facts)
+    rows = tuple(words(item, *(facts.get(item, "–") for facts in reported.values())) for item in items)
     caption = _("Versions and libraries that each program reported:")
     return Table("programs", (Column(_("Item")), *map(Column, reported)), rows, caption)
 

@@ -23,7 +23,7 @@ def expectation_sections(_: Translate, scale: str, results: Sequence[Result], gp
         return []
     title = _("Compared with the performance model")
     try:
-        pairs = [(result, found) for result in results if (found := expect_unit(result.unit, gpus))]
+        pairs = [(result, expected) for result in results if (expected := expect_unit(result.unit, gpus))]
     except HardwareError as error:
         text = _("The model does not describe these GPUs: {reason}").format(reason=error)
         return [Section("expectation", title, (Text(text),))]

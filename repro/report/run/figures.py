@@ -119,13 +119,13 @@ def _efficiency_figure(pairs: list[tuple[Case, Result]], number: int) -> FigureS
     first = pairs[0][0]
 
     def chart(_: Translate) -> LineChart:
-        found = {
+        throughputs = {
             case.layout.world_size: (result.throughput, float(case.published.throughput))
             for case, result in pairs
             if result.throughput is not None
         }
         series = tuple(
-            efficiency(Series(label, tuple((gpus, values[index]) for gpus, values in found.items())))
+            efficiency(Series(label, tuple((gpus, values[index]) for gpus, values in throughputs.items())))
             for index, label in enumerate((_("measured"), _("published")))
         )
         title = _("Scaling efficiency: {report}, batch size {n}").format(report=first.report, n=first.micro_batch)
@@ -134,7 +134,7 @@ def _efficiency_figure(pairs: list[tuple[Case, Result]], number: int) -> FigureS
             _("throughput relative to the smallest number of GPUs, scaled up"),
             _("GPUs"),
             series,
-            Series(_("ideal"), ((min(found), 1.0), (max(found), 1.0))),
+            Series(_("ideal"), ((min(throughputs), 1.0), (max(throughputs), 1.0))),
             percent=True,
         )
 
@@ -147,13 +147,17 @@ def _efficiency_figure(pairs: list[tuple[Case, Result]], number: int) -> FigureS
 
 def iteration_times(data: ReportData, files: RunPath) -> list[tuple[str, dict[int, list[tuple[float, float]]]]]:
     """For each unit its name and, by repeat, the points (iteration, ms) of rank 0's metrics; none without rows."""
-    found: dict[str, dict] = {}
+    points_by_unit: dict[str, dict] = {}
     for attempt in data.attempts:
         if attempt["status"] == "ok":
             points = _points(files / attempt["folder"] / METRICS.format(0))
             if len(points) > 1:
-                found.setdefault(attempt["unit"], {})[attempt["repeat"]] = points
-    return [(result.unit.name, found[result.unit.name]) for result in data.results if result.unit.name in found]
+                points_by_unit.setdefault(attempt["unit"], {})[attempt["repeat"]] = points
+    return [
+        (result.unit.name, points_by_unit[result.unit.name])
+        for result in data.results
+        if result.unit.name in points_by_unit
+    ]
 
 
 def _points(metrics: RunPath) -> list[tuple[float, float]]:
@@ -194,11 +198,11 @@ def baseline_figures(results: list[Result]) -> list[FigureSpec]:
     relations = baseline_relations(results)
     if not relations:
         return []
-    kinds = tuple(dict.fromkeys(each.base.unit.label for each in relations))[: len(STYLES)]
+    kinds = tuple(dict.fromkeys(relation.base.unit.label for relation in relations))[: len(STYLES)]
     rows: dict[str, dict[str, float]] = {}
-    for each in relations:
-        rows.setdefault(each.result.unit.name, {})[each.base.unit.label] = each.ratio.value
-    values = tuple(tuple(found.get(kind) for kind in kinds) for found in rows.values())
+    for relation in relations:
+        rows.setdefault(relation.result.unit.name, {})[relation.base.unit.label] = relation.ratio.value
+    values = tuple(tuple(row.get(kind) for kind in kinds) for row in rows.values())
 
     def chart(_: Translate) -> BarChart:
         title = _("OneFlow throughput / PyTorch throughput in the same run")
@@ -225,7 +229,7 @@ def own_scaling_figures(results: list[Result]) -> list[FigureSpec]:
     unpublished = [
         (base, several)
         for base, several in lines.items()
-        if len(several) > 1 or any(each.result.unit.derived_from for each in next(iter(several.values())))
+        if len(several) > 1 or any(relation.result.unit.derived_from for relation in next(iter(several.values())))
     ]
     return [_own_efficiency_figure(base, several, number) for number, (base, several) in enumerate(unpublished, 1)]
 
@@ -233,9 +237,9 @@ def own_scaling_figures(results: list[Result]) -> list[FigureSpec]:
 def _own_efficiency_figure(base: str, lines: dict[str, list[Relation]], number: int) -> FigureSpec:
     series = []
     for label, relations in list(lines.items())[: len(STYLES)]:
-        points = sorted({each.result.unit.world_size: each.ratio.value for each in relations}.items())
+        points = sorted({relation.result.unit.world_size: relation.ratio.value for relation in relations}.items())
         series.append(Series(label, ((1, 1.0), *points)))
-    last = max(x for each in series for x, _y in each.points)
+    last = max(x for line in series for x, _y in line.points)
 
     def chart(_: Translate) -> LineChart:
         return LineChart(

@@ -9,13 +9,15 @@ from repro.utils.i18n import Translate
 
 def input_sections(_: Translate, data: ReportData) -> list[Section]:
     """The data that each configuration's first successful attempt reported; none for runs that did not record it."""
-    found = {
-        each["unit"]: each["data"] for each in reversed(data.attempts) if each["status"] == "ok" and each.get("data")
+    data_by_unit = {
+        attempt["unit"]: attempt["data"]
+        for attempt in reversed(data.attempts)
+        if attempt["status"] == "ok" and attempt.get("data")
     }
     named: dict[tuple[str, str], list[str]] = {}
     for unit in data.plan.units:
-        if unit.name in found:
-            facts = found[unit.name]
+        if unit.name in data_by_unit:
+            facts = data_by_unit[unit.name]
             named.setdefault((described(_, facts), facts.get("sha256", "")[:12]), []).append(unit.name)
     if not named:
         return []
@@ -34,7 +36,7 @@ def input_sections(_: Translate, data: ReportData) -> list[Section]:
             )
         )
     ]
-    if any(unit.baseline_of for unit in data.plan.units) and any("sha256" in facts for facts in found.values()):
+    if any(unit.baseline_of for unit in data.plan.units) and any("sha256" in facts for facts in data_by_unit.values()):
         texts.append(
             Text(
                 _(
@@ -44,7 +46,7 @@ def input_sections(_: Translate, data: ReportData) -> list[Section]:
             )
         )
     reading = {unit.name for unit in data.plan.units if "standin" in (unit.config.get("data") or {})}
-    if data.plan.scale == SMOKE and reading & found.keys():
+    if data.plan.scale == SMOKE and reading & data_by_unit.keys():
         texts.append(
             Text(
                 _(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from repro.analysis.results import Result
 from repro.planning.plan import Plan, PlanError
 from repro.report.document import Section
-from repro.report.run.data import Findings, ReportData
+from repro.report.run.data import ReportData, RunFindings
 from repro.runs.files import RunPath
 from repro.runs.record import Run
 from repro.utils.i18n import Translate
@@ -48,7 +48,7 @@ class Kind:
 
     name: str
     title: str
-    analyse: Callable[[Run, Plan, list[dict], list[Result]], Findings]
+    analyse: Callable[[Run, Plan, list[dict], list[Result]], RunFindings]
     sections: Callable[[Translate, ReportData], list[Section]]
     figures: Callable[[ReportData, RunPath], list[FigureSpec]]
     figures_after: str

@@ -26,14 +26,14 @@ def learning_section(_: Translate, learning: Convergence, description: dict) -> 
     )
     data = tuple(Text(_data(_, facts)) for facts in description["datasets"])
     fields = (
-        Field(_("Configuration"), lambda each: each.unit.name),
-        Field(_("Must be below"), lambda each: each.goal.meaning.text(_)),
-        Field(_("Iterations"), lambda each: each.unit.config["iterations"], count),
-        Field(_("Initial loss (bits)"), lambda each: _bits(_first(each)), decimals(3)),
-        Field(_("Must be below (bits)"), lambda each: _bits(each.goal.limit), decimals(3)),
-        Field(_("Reached (bits)"), lambda each: _bits(each.reached), decimals(3)),
-        Field(_("Right labels"), lambda each: each.top_1, percents(1)),
-        Field(_("Learned"), lambda each: Cell(_("yes"), tone="good") if each.holds else Cell(_("NO"), tone="bad")),
+        Field(_("Configuration"), lambda result: result.unit.name),
+        Field(_("Must be below"), lambda result: result.goal.meaning.text(_)),
+        Field(_("Iterations"), lambda result: result.unit.config["iterations"], count),
+        Field(_("Initial loss (bits)"), lambda result: _bits(_first(result)), decimals(3)),
+        Field(_("Must be below (bits)"), lambda result: _bits(result.goal.limit), decimals(3)),
+        Field(_("Reached (bits)"), lambda result: _bits(result.reached), decimals(3)),
+        Field(_("Right labels"), lambda result: result.top_1, percents(1)),
+        Field(_("Learned"), lambda result: Cell(_("yes"), tone="good") if result.holds else Cell(_("NO"), tone="bad")),
     )
     results = table("learning", learning.results, fields)
     return Section("learning", _("Real data are learned"), (rule, *data, results))
@@ -67,12 +67,12 @@ def _bits(nats: float | None) -> float | None:
 
 def learning_figures(learning: Convergence) -> list[FigureSpec]:
     """One figure with a field for each unit that has losses."""
-    results = [each for each in learning.results if each.losses and each.losses[0]]
+    results = [result for result in learning.results if result.losses and result.losses[0]]
     if not results:
         return []
 
     def chart(_: Translate) -> GridChart:
-        fields = tuple((each.unit.name, _series(_, each)) for each in results)
+        fields = tuple((result.unit.name, _series(_, result)) for result in results)
         return GridChart(_("Losses on real data"), _("bits over iterations; each panel has its own scale"), fields)
 
     return [

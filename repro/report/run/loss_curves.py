@@ -10,7 +10,7 @@ from repro.analysis.loss_curves import (
     WINDOW,
     CurveComparison,
     Curves,
-    Tolerance,
+    CurveTolerance,
     compare,
 )
 from repro.planning.loss_curves import CONTROL, ERROR, KIND, LAYOUT, LOSS_SCALE, RATE_ERROR, ROUNDING
@@ -38,9 +38,9 @@ def _verdict(_: Translate, curves: Curves) -> list[Block]:
                 "{good} of {all} loss curves agree with one device in fp32 within the tolerance; {seen} of {errors} "
                 "injected errors were detected."
             ).format(
-                good=sum(each.holds for each in layouts),
+                good=sum(comparison.holds for comparison in layouts),
                 all=len(layouts),
-                seen=sum(each.holds for each in errors),
+                seen=sum(comparison.holds for comparison in errors),
                 errors=len(errors),
             )
         )
@@ -81,15 +81,15 @@ def _method(_: Translate, description: dict) -> list[Block]:
         "GPT reads the Python source of {sources} byte by byte; all layouts see the same samples. BERT and ResNet50 "
         "memorise a few random batches: OneFlow distributes file records over the ranks, so no two layouts would see "
         "real data in the same order."
-    ).format(sources=", ".join(each["source"] for each in description["datasets"]))
+    ).format(sources=", ".join(dataset["source"] for dataset in description["datasets"]))
     return [Text(method), Text(derived), Text(power), Text(data)]
 
 
 def _tolerances(_: Translate, curves: Curves) -> Table:
-    found: dict[tuple[str, str], Tolerance] = {}
+    tolerances: dict[tuple[str, str], CurveTolerance] = {}
     for each in curves.comparisons:
         if each.tolerance and each.unit.role != ERROR:
-            found.setdefault((each.unit.model, each.unit.config["precision"]), each.tolerance)
+            tolerances.setdefault((each.unit.model, each.unit.config["precision"]), each.tolerance)
     fields = (
         Field(_("Model"), lambda each: each[0][0]),
         Field(_("Precision"), lambda each: each[0][1]),
@@ -97,25 +97,29 @@ def _tolerances(_: Translate, curves: Curves) -> Table:
         Field(_("Added for fp16"), lambda each: each[1].rounding, scientific),
         Field(_("Tolerance"), lambda each: each[1].value, scientific),
     )
-    return table("tolerances", found.items(), fields, _("Tolerances:"))
+    return table("tolerances", tolerances.items(), fields, _("Tolerances:"))
 
 
 def _comparisons(_: Translate, curves: Curves) -> Table:
     fields = (
-        Field(_("Loss curve"), lambda each: each.unit.name),
-        Field(_("Reference"), lambda each: each.unit.reference or "–"),
-        Field(_("Type"), lambda each: _(ROLES[each.unit.role])),
-        Field(_("Final loss"), lambda each: _last(each.losses[0]) if each.losses else None, decimals(5)),
-        Field(_("Final reference loss"), lambda each: _last(each.reference_losses), decimals(5)),
-        Field(_("Largest deviation"), lambda each: each.deviation and each.deviation.largest, scientific),
-        Field(_("Mean deviation"), lambda each: each.deviation and each.deviation.mean, scientific),
+        Field(_("Loss curve"), lambda comparison: comparison.unit.name),
+        Field(_("Reference"), lambda comparison: comparison.unit.reference or "–"),
+        Field(_("Type"), lambda comparison: _(ROLES[comparison.unit.role])),
+        Field(
+            _("Final loss"), lambda comparison: _last(comparison.losses[0]) if comparison.losses else None, decimals(5)
+        ),
+        Field(_("Final reference loss"), lambda comparison: _last(comparison.reference_losses), decimals(5)),
+        Field(
+            _("Largest deviation"), lambda comparison: comparison.deviation and comparison.deviation.largest, scientific
+        ),
+        Field(_("Mean deviation"), lambda comparison: comparison.deviation and comparison.deviation.mean, scientific),
         Field(
             _("Over {n} iterations").format(n=WINDOW),
-            lambda each: each.deviation and each.deviation.windowed,
+            lambda comparison: comparison.deviation and comparison.deviation.windowed,
             scientific,
         ),
-        Field(_("Tolerance"), lambda each: each.tolerance and each.tolerance.value, scientific),
-        Field(_("Agrees"), lambda each: _holds(_, each)),
+        Field(_("Tolerance"), lambda comparison: comparison.tolerance and comparison.tolerance.value, scientific),
+        Field(_("Agrees"), lambda comparison: _holds(_, comparison)),
     )
     return table("curves", curves.comparisons, fields, _("Each loss curve and its reference:"))
 
@@ -124,27 +128,29 @@ def _last(losses: Sequence[float]) -> float | None:
     return losses[-1] if losses else None
 
 
-def _holds(_: Translate, each: CurveComparison) -> Cell:
-    if each.holds:
-        return Cell(_("detected") if each.unit.role == ERROR else _("yes"), tone="good")
-    note = each.problem.text(_) if each.problem else ""
-    return Cell(_("NOT DETECTED") if each.unit.role == ERROR and not note else _("NO"), note=note, tone="bad")
+def _holds(_: Translate, comparison: CurveComparison) -> Cell:
+    if comparison.holds:
+        return Cell(_("detected") if comparison.unit.role == ERROR else _("yes"), tone="good")
+    note = comparison.problem.text(_) if comparison.problem else ""
+    return Cell(_("NOT DETECTED") if comparison.unit.role == ERROR and not note else _("NO"), note=note, tone="bad")
 
 
 def curve_figures(curves: Curves) -> list[FigureSpec]:
     """A figure for each model that has a comparison: all its curves above, their deviations below."""
-    whole = [each for each in curves.comparisons if each.deviation]
-    models = dict.fromkeys(each.unit.model for each in whole)
-    return [_figure(model, [each for each in whole if each.unit.model == model]) for model in models]
+    whole = [comparison for comparison in curves.comparisons if comparison.deviation]
+    models = dict.fromkeys(comparison.unit.model for comparison in whole)
+    return [_figure(model, [comparison for comparison in whole if comparison.unit.model == model]) for model in models]
 
 
 def _figure(model: str, comparisons: list[CurveComparison]) -> FigureSpec:
     tolerances = {
-        each.unit.config["precision"]: each.tolerance.value
-        for each in comparisons
-        if each.tolerance and each.unit.role != ERROR
+        comparison.unit.config["precision"]: comparison.tolerance.value
+        for comparison in comparisons
+        if comparison.tolerance and comparison.unit.role != ERROR
     }
-    references = {each.reference_losses for each in comparisons if each.unit.config["precision"] == "fp32"}
+    references = {
+        comparison.reference_losses for comparison in comparisons if comparison.unit.config["precision"] == "fp32"
+    }
 
     def chart(_: Translate) -> CurveChart:
         kinds = (
@@ -154,7 +160,14 @@ def _figure(model: str, comparisons: list[CurveComparison]) -> FigureSpec:
             (_("injected errors"), lambda unit: unit.role == ERROR),
         )
         groups = tuple(
-            Group(label, tuple((each.losses[0], each.reference_losses) for each in comparisons if belongs(each.unit)))
+            Group(
+                label,
+                tuple(
+                    (comparison.losses[0], comparison.reference_losses)
+                    for comparison in comparisons
+                    if belongs(comparison.unit)
+                ),
+            )
             for label, belongs in kinds
         )
         label = _("tolerance, {precision}")

@@ -12,7 +12,7 @@ from repro.planning.plan import PUBLISHED, REDUCED, SMOKE, Plan
 from repro.report.document import Cell, Code, Column, Document, Items, Section, Table, Text, markdown
 from repro.report.html import html
 from repro.report.run.attachments import drawing_pays, illustrated
-from repro.report.run.data import Findings, ReportData
+from repro.report.run.data import ReportData, RunFindings
 from repro.report.run.environment import environment_section, nodes_section
 from repro.report.run.kinds import Kind, kind_of
 from repro.report.run.network import network_section
@@ -42,7 +42,7 @@ class Rendered:
     results: Path
     kind: Kind
     judgement: Judgement
-    findings: Findings
+    findings: RunFindings
 
     @property
     def status(self) -> int:
@@ -87,7 +87,7 @@ def render(
     write_text(table, results_csv(data.result_frame))
     written = []
     draw = drawing_pays(data.attempts) if figures is None else figures
-    documents = {each: illustrated(build(data, each), data, run, folder, draw) for each in LANGUAGES}
+    documents = {language: illustrated(build(data, language), data, run, folder, draw) for language in LANGUAGES}
     for language, document in documents.items():
         target = folder / f"report.{language}.md"
         write_text(target, markdown(document, folder))
@@ -185,13 +185,13 @@ def _outcome(_: Translate, data: ReportData) -> Section:
         rows.append(words(_("Concurrency"), concurrent))
     complete = sum(result.complete for result in results)
     rows.append((Cell(_("Succeeded in every repeat")), _share(complete, len(results))))
-    for title, found in (
+    for title, shown_parities in (
         (_("Layouts whose losses equal those of a single process"), [p for p in data.parities if not p.unit.follows]),
         (_("Tuned programs whose losses match the ports'"), [p for p in data.parities if p.unit.tuned_of]),
         (_("Baselines whose losses match OneFlow's"), [p for p in data.parities if p.unit.baseline_of]),
     ):
-        if found:
-            rows.append((Cell(title), _share(sum(parity.holds for parity in found), len(found))))
+        if shown_parities:
+            rows.append((Cell(title), _share(sum(parity.holds for parity in shown_parities), len(shown_parities))))
     rows.append((Cell(_("Failed attempts")), Cell(str(failed), tone="bad" if failed else "good")))
     if interrupted := sum(attempt["status"] == "interrupted" for attempt in data.attempts):
         rows.append((Cell(_("Interrupted attempts")), Cell(str(interrupted))))
@@ -247,8 +247,8 @@ def _unrecorded(_: Translate, data: ReportData) -> list[Section]:
         "These attempts left files but have no line in `attempts.jsonl`: they are still running, were killed "
         "together with their run, or their lines were removed. No figure of this report includes them."
     )
-    found = Items(tuple(f"`{folder}`" for folder in data.unrecorded))
-    return [Section("unrecorded", _("Attempts without a record"), (Text(text), found))]
+    items = Items(tuple(f"`{folder}`" for folder in data.unrecorded))
+    return [Section("unrecorded", _("Attempts without a record"), (Text(text), items))]
 
 
 def _skipped(_: Translate, data: ReportData) -> Section:

@@ -20,7 +20,7 @@ IDLE = "idle"
 PARTS = (*TITLES, IDLE)
 
 
-def profile_section(_: Translate, found: Profiles) -> Section:
+def profile_section(_: Translate, findings: Profiles) -> Section:
     """One section: first an overview of all iterations, then each case's classes, kernels and gaps."""
     text = Text(
         _(
@@ -31,28 +31,28 @@ def profile_section(_: Translate, found: Profiles) -> Section:
             "iteration time here as a throughput."
         ).format(n=INTERVAL)
     )
-    names = [other.unit.label for comparison in found.comparisons for other in comparison.others]
+    names = [other.unit.label for comparison in findings.comparisons for other in comparison.others]
     described = descriptions(_, names)
-    blocks: list[Block] = [text, *([described] if described.items else []), _iterations(_, found)]
-    if timelines := [f"`{each.timeline}`" for each in found.every if each.timeline]:
+    blocks: list[Block] = [text, *([described] if described.items else []), _iterations(_, findings)]
+    if timelines := [f"`{profiled_unit.timeline}`" for profiled_unit in findings.every if profiled_unit.timeline]:
         blocks.append(
             Text(
                 _("The same iterations as timelines, to open in Perfetto (ui.perfetto.dev) or chrome://tracing: ")
                 + ", ".join(timelines)
             )
         )
-    for number, comparison in enumerate(found.comparisons, 1):
+    for number, comparison in enumerate(findings.comparisons, 1):
         blocks += _comparison(_, comparison, number)
     return Section("profile", _("Where GPU time goes"), tuple(blocks))
 
 
-def _iterations(_: Translate, found: Profiles) -> Table:
+def _iterations(_: Translate, findings: Profiles) -> Table:
     def of(value: Callable[[Profile], float]) -> Callable[[Profiled], float | None]:
-        return lambda each: value(each.profile) if each.profile else None
+        return lambda profiled_unit: value(profiled_unit.profile) if profiled_unit.profile else None
 
     fields = (
-        Field(_("Configuration"), lambda each: each.unit.name),
-        Field(_("Program"), lambda each: each.unit.label),
+        Field(_("Configuration"), lambda profiled_unit: profiled_unit.unit.name),
+        Field(_("Program"), lambda profiled_unit: profiled_unit.unit.label),
         Field(_("Iteration (ms)"), of(lambda profile: profile.iteration_ms), decimals(2)),
         Field(_("GPU busy (ms)"), of(lambda profile: profile.busy_ms), decimals(2)),
         Field(_("GPU idle (ms)"), of(lambda profile: profile.idle_ms), decimals(2)),
@@ -60,7 +60,7 @@ def _iterations(_: Translate, found: Profiles) -> Table:
         Field(_("Launches per iteration"), of(lambda profile: profile.launches), count),
         Field(_("Kernels (ms)"), of(lambda profile: sum(profile.by_class().values())), decimals(2)),
     )
-    return table("profile-iterations", found.every, fields, _("One iteration of each program:"))
+    return table("profile-iterations", findings.every, fields, _("One iteration of each program:"))
 
 
 def _comparison(_: Translate, comparison: ProfileComparison, number: int) -> list[Block]:
@@ -73,11 +73,11 @@ def _comparison(_: Translate, comparison: ProfileComparison, number: int) -> lis
             blocks.append(_classes_beside(_, unit, own, other.profile, other.unit.label, id))
     if own and not blocks:
         blocks.append(_classes(_, unit, own, f"profile-classes-{number}"))
-    for index, each in enumerate((comparison.own, *comparison.others)):
-        if each.profile:
-            blocks.append(_kernels(_, each, each.profile, f"profile-kernels-{number}-{index}"))
-            if each.profile.gaps:
-                blocks.append(_gaps(_, each, each.profile, f"profile-gaps-{number}-{index}"))
+    for index, profiled_unit in enumerate((comparison.own, *comparison.others)):
+        if profiled_unit.profile:
+            blocks.append(_kernels(_, profiled_unit, profiled_unit.profile, f"profile-kernels-{number}-{index}"))
+            if profiled_unit.profile.gaps:
+                blocks.append(_gaps(_, profiled_unit, profiled_unit.profile, f"profile-gaps-{number}-{index}"))
     return blocks
 
 
@@ -126,7 +126,7 @@ def _title(_: Translate, part: str) -> str:
     return _("GPU idle") if part == IDLE else _(TITLES[part])
 
 
-def _kernels(_: Translate, each: Profiled, profile: Profile, id: str) -> Table:
+def _kernels(_: Translate, profiled_unit: Profiled, profile: Profile, id: str) -> Table:
     fields = (
         Field(_("Kernel"), lambda kernel: f"`{short_name(kernel.name)}`"),
         Field(_("Class"), lambda kernel: _(TITLES[kernel.kind])),
@@ -136,12 +136,12 @@ def _kernels(_: Translate, each: Profiled, profile: Profile, id: str) -> Table:
     )
     longest = profile.kernels[:LARGEST]
     caption = _("{unit}: the {n} longest-running kernels. `kernels.csv` of the attempt has all of them.").format(
-        unit=each.unit.name, n=len(longest)
+        unit=profiled_unit.unit.name, n=len(longest)
     )
     return table(id, longest, fields, caption)
 
 
-def _gaps(_: Translate, each: Profiled, profile: Profile, id: str) -> Table:
+def _gaps(_: Translate, profiled_unit: Profiled, profile: Profile, id: str) -> Table:
     fields = (
         Field(_("Next kernel"), lambda gap: f"`{short_name(gap.before)}`"),
         Field(_("Class"), lambda gap: _(TITLES[class_of(gap.before)])),
@@ -149,20 +149,26 @@ def _gaps(_: Translate, each: Profiled, profile: Profile, id: str) -> Table:
         Field(_("Time (ms)"), lambda gap: gap.ms, decimals(3)),
     )
     caption = _("{unit}: idle times longer than {us} µs, by the next kernel; at most {n}:").format(
-        unit=each.unit.name, us=LEAST_GAP_NS // 1000, n=GAPS
+        unit=profiled_unit.unit.name, us=LEAST_GAP_NS // 1000, n=GAPS
     )
     return table(id, profile.gaps, fields, caption)
 
 
-def profile_figures(found: Profiles) -> list[FigureSpec]:
+def profile_figures(findings: Profiles) -> list[FigureSpec]:
     """A figure for each case: a bar for the case and one for each unit that ran in turn with it, made of the classes and idle time."""
     return [
-        _figure(comparison, number) for number, comparison in enumerate(found.comparisons, 1) if comparison.own.profile
+        _figure(comparison, number)
+        for number, comparison in enumerate(findings.comparisons, 1)
+        if comparison.own.profile
     ]
 
 
 def _figure(comparison: ProfileComparison, number: int) -> FigureSpec:
-    bars = [(each.unit.label, each.profile) for each in (comparison.own, *comparison.others) if each.profile]
+    bars = [
+        (profiled_unit.unit.label, profiled_unit.profile)
+        for profiled_unit in (comparison.own, *comparison.others)
+        if profiled_unit.profile
+    ]
     name = comparison.own.unit.name
     return stacked_figure(f"profile-{number}", bars, lambda _: _("Where iteration time goes: {unit}").format(unit=name))
 
@@ -170,8 +176,8 @@ def _figure(comparison: ProfileComparison, number: int) -> FigureSpec:
 def stacked_figure(name: str, bars: list[tuple[str, Profile]], title: Callable[[Translate], str]) -> FigureSpec:
     """A bar for each labelled profile, made of its classes and idle time."""
     times = [_parts(profile) for _label, profile in bars]
-    present = [part for part in PARTS if any(part in each for each in times)]
-    values = tuple(tuple(each.get(part, 0.0) for part in present) for each in times)
+    present = [part for part in PARTS if any(part in bar_times for bar_times in times)]
+    values = tuple(tuple(bar_times.get(part, 0.0) for part in present) for bar_times in times)
 
     def chart(_: Translate) -> StackedChart:
         return StackedChart(

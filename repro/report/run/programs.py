@@ -26,7 +26,7 @@ PROGRAMS = {PUBLISHED: N_("port of the published program"), TUNED: N_("tuned pro
 def found_deviations(units: Iterable[Unit]) -> list[Deviation]:
     """Deviations of the programs of these units, as configured."""
     own = _own(units)
-    return [each for each in deviations() if any(each.applies(unit.report, unit.config) for unit in own)]
+    return [deviation for deviation in deviations() if any(deviation.applies(unit.report, unit.config) for unit in own)]
 
 
 def _own(units: Iterable[Unit]) -> list[Unit]:
@@ -44,7 +44,7 @@ def program_rows(_: Translate, data: ReportData) -> list[tuple[Cell, ...]]:
     ]
     labels = {unit.label for unit in units}
     versions = [start.get("versions") or {} for label, start in data.starts.items() if label in labels]
-    releases = dict.fromkeys(str(each["oneflow"]) for each in versions if "oneflow" in each)
+    releases = dict.fromkeys(str(by_library["oneflow"]) for by_library in versions if "oneflow" in by_library)
     own = {
         kind: [unit.name for unit in units if any(kind in operators for operators in _censuses(data, unit.name))]
         for kind in OWN_OPERATORS
@@ -60,7 +60,7 @@ def program_rows(_: Translate, data: ReportData) -> list[tuple[Cell, ...]]:
 
 def _censuses(data: ReportData, unit: str) -> Iterator[Mapping[str, int]]:
     """How often each type of operator was in the compiled job, for each attempt of a unit that recorded it."""
-    return (each["operators"] for each in data.attempts if each["unit"] == unit and each.get("operators"))
+    return (attempt["operators"] for attempt in data.attempts if attempt["unit"] == unit and attempt.get("operators"))
 
 
 def deviation_section(_: Translate, language: str, every: Iterable[Unit]) -> Section:
@@ -78,8 +78,8 @@ def deviation_section(_: Translate, language: str, every: Iterable[Unit]) -> Sec
         text,
         deviation_table(_, language, "deviations", found_deviations(units), reports, measured),
     ]
-    if found := gains(reports):
-        blocks.append(gain_text(_, found))
+    if case_gains := gains(reports):
+        blocks.append(gain_text(_, case_gains))
     tuned: dict[str, Program] = {
         unit.report: published_program(unit.model, unit.report) for unit in units if unit.program == TUNED
     }

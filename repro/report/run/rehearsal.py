@@ -6,7 +6,7 @@ from repro.analysis.rehearsal import Rehearsal, Rehearsed, rehearsed
 from repro.perfmodel.hardware import describe
 from repro.perfmodel.memory import stage_memories
 from repro.perfmodel.predict import default_calibration, expect
-from repro.perfmodel.work import Job
+from repro.perfmodel.work import ModelJob
 from repro.perfmodel.workload import stages
 from repro.planning.plan import PARITY_ITERATIONS, PARITY_TOLERANCE
 from repro.planning.rehearsal import KIND, SAMPLES_PER_RANK, changed_settings
@@ -54,15 +54,19 @@ def _texts(_: Translate) -> tuple[Block, ...]:
 
 def _trainings(_: Translate, rehearsal: Rehearsal, named: dict[str, Case]) -> Table:
     fields = (
-        Field(_("Published cases"), lambda each: _cases(_, each)),
-        Field(_("Program"), lambda each: each.unit.program),
-        Field(_("Layout"), lambda each: "x".join(map(str, each.unit.config["layout"].values()))),
-        Field(_("Ranks"), lambda each: each.unit.world_size, count),
-        Field(_("Ended"), lambda each: _ended(_, each)),
-        Field(_("Seconds"), lambda each: each.seconds, count),
-        Field(_("Memory of all ranks (MiB)"), lambda each: each.memory_mib, count),
-        Field(_("Difference from one process"), lambda each: each.parity and each.parity.difference, scientific),
-        Field(_("Agrees"), lambda each: _agrees(_, each)),
+        Field(_("Published cases"), lambda training: _cases(_, training)),
+        Field(_("Program"), lambda training: training.unit.program),
+        Field(_("Layout"), lambda training: "x".join(map(str, training.unit.config["layout"].values()))),
+        Field(_("Ranks"), lambda training: training.unit.world_size, count),
+        Field(_("Ended"), lambda training: _ended(_, training)),
+        Field(_("Seconds"), lambda training: training.seconds, count),
+        Field(_("Memory of all ranks (MiB)"), lambda training: training.memory_mib, count),
+        Field(
+            _("Difference from one process"),
+            lambda training: training.parity and training.parity.difference,
+            scientific,
+        ),
+        Field(_("Agrees"), lambda training: _agrees(_, training)),
     )
     return table("trainings", rehearsal.trainings, fields)
 
@@ -105,14 +109,14 @@ def _not_rehearsed(_: Translate, data: ReportData, named: dict[str, Case]) -> tu
 
 def _reports(data: ReportData, named: dict[str, Case]) -> dict[str, tuple[Case, set[str]]]:
     """By report, its first case of this run and the types of operators that its trainings had."""
-    found: dict[str, tuple[Case, set[str]]] = {}
+    by_report: dict[str, tuple[Case, set[str]]] = {}
     ran = {attempt["unit"]: attempt.get("operators") or {} for attempt in data.attempts if attempt["status"] == "ok"}
     for training in data.findings.trainings:
         for name in training.cases:
             if name in named:
-                _case, operators = found.setdefault(named[name].report, (named[name], set()))
+                _case, operators = by_report.setdefault(named[name].report, (named[name], set()))
                 operators |= set(ran.get(training.unit.name, ()))
-    return found
+    return by_report
 
 
 def _memory(_: Translate, cases: list[Case]) -> Table:
@@ -120,8 +124,8 @@ def _memory(_: Translate, cases: list[Case]) -> Table:
     cluster, calibration = describe(PUBLISHED_CLUSTER), default_calibration()
     rows = []
     for case in cases:
-        job = Job.of(case)
-        totals = [each.total_mib for each in stage_memories(job, stages(job), calibration.constants)]
+        job = ModelJob.of(case)
+        totals = [stage_memory.total_mib for stage_memory in stage_memories(job, stages(job), calibration.constants)]
         expected = expect(case, cluster, calibration)
         present = cluster.gpu.memory_mib
         surely = expected.memory_mib * (1 + expected.memory_uncertainty) <= present

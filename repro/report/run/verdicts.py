@@ -150,8 +150,8 @@ def _verdicts(_: Translate, judgement: Judgement) -> list[Block]:
 
 def _gains(_: Translate, judgement: Judgement) -> list[Block]:
     """How much faster than the program of its time each judged case is expected to be, where kernels were measured."""
-    found = {verdict.unit: verdict.gain for verdict in judgement.verdicts if verdict.gain}
-    return [gain_text(_, found), gain_table(_, "verdict-gains", found)] if found else []
+    case_gains = {verdict.unit: verdict.gain for verdict in judgement.verdicts if verdict.gain}
+    return [gain_text(_, case_gains), gain_table(_, "verdict-gains", case_gains)] if case_gains else []
 
 
 def _row(_: Translate, verdict: Verdict) -> tuple[Cell, ...]:
@@ -192,7 +192,10 @@ def _noted(_: Translate, judgement: Judgement) -> list[Block]:
     tolerances = {verdict.tolerance for verdict in judgement.verdicts if verdict.tolerance}
     if not tolerances:
         return noted
-    items = tuple(_basis(_, tolerance) for tolerance in sorted(tolerances, key=lambda each: (each.value, each.basis)))
+    items = tuple(
+        _basis(_, tolerance)
+        for tolerance in sorted(tolerances, key=lambda tolerance: (tolerance.value, tolerance.basis))
+    )
     return [Text(_("Basis of the tolerances:")), Items(items), *noted]
 
 
@@ -254,22 +257,22 @@ def _comparisons(_: Translate, judgement: Judgement) -> list[Block]:
         *(Column(title, numeric=True) for title in (_("Published"), _("Measured"), _("Difference"), _("Tolerance"))),
         Column(_("Agrees")),
     )
-    rows = tuple(_comparison(_, each) for each in judgement.comparisons)
+    rows = tuple(_comparison(_, comparison) for comparison in judgement.comparisons)
     return [Table("comparisons", columns, rows)]
 
 
-def _comparison(_: Translate, each: HardwareComparison) -> tuple[Cell, ...]:
-    decimals = 0 if each.kind == "memory" else 3
-    difference = round(each.difference, 6) + 0.0  # no "-0.0%"
+def _comparison(_: Translate, comparison: HardwareComparison) -> tuple[Cell, ...]:
+    decimals = 0 if comparison.kind == "memory" else 3
+    difference = round(comparison.difference, 6) + 0.0  # no "-0.0%"
     return (
-        *words(each.case, each.against or "–", _(COMPARED[each.kind])),
-        replace(figure(each.published, decimals), claim=claim_id(each.case, CLAIMED[each.kind]))
-        if each.kind in CLAIMED
-        else figure(each.published, decimals),
-        figure(each.measured, decimals),
+        *words(comparison.case, comparison.against or "–", _(COMPARED[comparison.kind])),
+        replace(figure(comparison.published, decimals), claim=claim_id(comparison.case, CLAIMED[comparison.kind]))
+        if comparison.kind in CLAIMED
+        else figure(comparison.published, decimals),
+        figure(comparison.measured, decimals),
         percent(difference, 1),
-        percent(each.tolerance, 1),
-        _agrees(_, each.agrees),
+        percent(comparison.tolerance, 1),
+        _agrees(_, comparison.agrees),
     )
 
 

@@ -18,22 +18,24 @@ def anchored(document: Document, claims: Collection[str]) -> Document:
     """
     seen: set[str] = set()
 
-    def cell(each: Cell) -> Cell:
-        if each.claim not in claims:
-            return each
-        target = f"{CLAIMS_PAGE}#{anchor(each.claim)}"
-        if each.claim in seen:
-            return replace(each, link=target)
-        seen.add(each.claim)
-        return replace(each, link=target, anchor=anchor(each.claim))
+    def cell(plain: Cell) -> Cell:
+        if plain.claim not in claims:
+            return plain
+        target = f"{CLAIMS_PAGE}#{anchor(plain.claim)}"
+        if plain.claim in seen:
+            return replace(plain, link=target)
+        seen.add(plain.claim)
+        return replace(plain, link=target, anchor=anchor(plain.claim))
 
-    def table(each: Table) -> Table:
-        return replace(each, rows=tuple(tuple(map(cell, row)) for row in each.rows))
+    def table(plain: Table) -> Table:
+        return replace(plain, rows=tuple(tuple(map(cell, row)) for row in plain.rows))
 
     return replace(
         document,
         sections=tuple(
-            replace(section, blocks=tuple(table(each) if isinstance(each, Table) else each for each in section.blocks))
+            replace(
+                section, blocks=tuple(table(block) if isinstance(block, Table) else block for block in section.blocks)
+            )
             for section in document.sections
         ),
     )

@@ -67,19 +67,19 @@ def content() -> Content:
 
 def tables() -> dict[Path, str]:
     """The files outside the site that come from the same data, by their place: claims, appendix, READMEs and their figure."""
-    found = content()
+    site_content = content()
     with tempfile.TemporaryDirectory() as scratch:
-        drawn = {each: home_figures(found, each, Path(scratch))[0] for each in LANGUAGES}
-        pictures = {FIGURES / each.file.name: each.file.read_text(encoding="utf-8") for each in drawn.values()}
-    shown = {each: replace(block, file=FIGURES / block.file.name) for each, block in drawn.items()}
-    appendix = {each: markdown(reproduce.build(each, found.claims), ROOT) for each in LANGUAGES}
+        drawn = {language: home_figures(site_content, language, Path(scratch))[0] for language in LANGUAGES}
+        pictures = {FIGURES / figure.file.name: figure.file.read_text(encoding="utf-8") for figure in drawn.values()}
+    shown = {language: replace(block, file=FIGURES / block.file.name) for language, block in drawn.items()}
+    appendix = {language: markdown(reproduce.build(language, site_content.claims), ROOT) for language in LANGUAGES}
     return {
         **pictures,
-        **readme.expected(found, shown),
-        REPORTS / CLAIMS: csv(found.claims, comparison_rows(found.audit, found.hosts)),
+        **readme.expected(site_content, shown),
+        REPORTS / CLAIMS: csv(site_content.claims, comparison_rows(site_content.audit, site_content.hosts)),
         **{
-            ROOT / ARTIFACTS[each]: appendix[each].replace("](claims.html)", f"](reports/{CLAIMS})")
-            for each in LANGUAGES
+            ROOT / ARTIFACTS[language]: appendix[language].replace("](claims.html)", f"](reports/{CLAIMS})")
+            for language in LANGUAGES
         },
     }
 
@@ -101,13 +101,13 @@ def differing() -> list[Path]:
 
 def _write(folder: Path, name: str) -> None:
     """Write one page in both languages; for a process of the pool, which reads the content once."""
-    found = content()
-    every = {page.name: page for page in pages(found)}
+    site_content = content()
+    every = {page.name: page for page in pages(site_content)}
     with tempfile.TemporaryDirectory() as scratch:
         drawn = Path(scratch)
         documents = {language: every[name].build(language, drawn) for language in LANGUAGES}
         for language, document in documents.items():
-            shown = anchored(document, {claim.id for claim in found.claims})
+            shown = anchored(document, {claim.id for claim in site_content.claims})
             text = html(every[name], shown, set(every))
             (folder / language / f"{name}.html").write_text(text, encoding="utf-8", newline="\n")
 
@@ -128,7 +128,7 @@ def html(page: Page, document: Document, names: set[str]) -> str:
         page=page,
         document=document,
         tag=LANGUAGE_TAGS[language],
-        others=[(each, LANGUAGE_TAGS[each], LANGUAGE_NAMES[each]) for each in LANGUAGES if each != language],
+        others=[(other, LANGUAGE_TAGS[other], LANGUAGE_NAMES[other]) for other in LANGUAGES if other != language],
         navigation=navigation(_),
         words=words(_),
         description=_plain(document.lead)[:DESCRIPTION],
@@ -149,5 +149,5 @@ def _plain(text: str) -> str:
 def _entrance() -> str:
     """The page at the top, which leads to the reader's language without a script."""
     return template("entrance.html.j2").render(
-        languages=[(each, LANGUAGE_TAGS[each], LANGUAGE_NAMES[each]) for each in LANGUAGES]
+        languages=[(language, LANGUAGE_TAGS[language], LANGUAGE_NAMES[language]) for language in LANGUAGES]
     )

@@ -15,16 +15,16 @@ import pandas as pd
 from repro.analysis.verdict import Verdict, tolerance
 from repro.models.programs import PUBLISHED
 from repro.perfmodel.hardware import describe
-from repro.perfmodel.plan_table import Row as Planned
+from repro.perfmodel.plan_table import PlanRow as Planned
 from repro.perfmodel.plan_table import plan_rows
 from repro.planning.unit import Unit
 from repro.published.audit.engine import Audit
 from repro.published.audit.findings import Finding
 from repro.published.cases import Case, Report
 from repro.published.claim_ids import MEMORY, SPEEDUP, THROUGHPUT, anchor, claim_id
-from repro.published.figures import Figure
+from repro.published.figures import PrintedNumber
 from repro.report.host.coverage import every_unit
-from repro.report.host.results import Host
+from repro.report.host.results import MeasuredHost
 from repro.report.host.run import KeptRun
 
 UNITS = {THROUGHPUT: "samples/s", SPEEDUP: "×", MEMORY: "MiB"}
@@ -34,7 +34,7 @@ AS_PUBLISHED, OTHERWISE, DERIVED, NOT_RUN = "as-published", "tuned", "derived", 
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredClaim:
     """What a host's newest run with a case gives for a claim; `value` is in the unit of the claim.
 
     `program` is "published" or "tuned"; `repeats` is how many attempts succeeded; `row` names the row of `results.csv`.
@@ -60,8 +60,8 @@ class Measured:
     @property
     def confidence(self) -> float | None:
         """The confidence that the verdict's interval has, None without a verdict."""
-        found = self.verdict.ratio.interval if self.verdict and self.verdict.ratio else None
-        return found.confidence if found else None
+        interval = self.verdict.ratio.interval if self.verdict and self.verdict.ratio else None
+        return interval.confidence if interval else None
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,11 @@ class Claim:
     case: Case
     report: Report
     metric: str
-    published: Figure
+    published: PrintedNumber
     findings: tuple[Finding, ...]
     expected: float | None
     within: float | None
-    measured: tuple[Measured, ...]
+    measured: tuple[MeasuredClaim, ...]
     coverage: str
     minutes: float | None
     gpu: str
@@ -113,18 +113,18 @@ def command(cases: Sequence[Case]) -> str:
     return f"make bench MODEL={cases[0].model} CASES={','.join(case.name for case in cases)}{cluster}"
 
 
-def claims(audit: Audit, hosts: Sequence[Host]) -> list[Claim]:
+def claims(audit: Audit, hosts: Sequence[MeasuredHost]) -> list[Claim]:
     """All claims, in the order in which the figures were published; throughput before speed-up before memory."""
     material = audit.material
     cluster = describe(PUBLISHED_CLUSTER)
     planned = {row.case.name: row for row in plan_rows(material.cases, cluster)}
     units = every_unit(hosts)
-    found = []
+    all_claims = []
     for case in material.cases:
         report = material.catalogue.report(case.report)
         for metric, printed in _printed(case):
             expected, within = _expected(metric, case, planned, material.cases)
-            found.append(
+            all_claims.append(
                 Claim(
                     case,
                     report,
@@ -140,10 +140,10 @@ def claims(audit: Audit, hosts: Sequence[Host]) -> list[Claim]:
                     tolerance(case, material.catalogue).value,
                 )
             )
-    return found
+    return all_claims
 
 
-def _printed(case: Case) -> Iterator[tuple[str, Figure]]:
+def _printed(case: Case) -> Iterator[tuple[str, PrintedNumber]]:
     """The figures of a case that are claims; one GPU has no speed-up."""
     yield THROUGHPUT, case.published.throughput
     if case.published.speedup is not None and case.layout.world_size > 1:
@@ -156,56 +156,60 @@ def _expected(
     metric: str, case: Case, planned: dict[str, Planned], cases: Iterable[Case]
 ) -> tuple[float | None, float | None]:
     """The model's figure for the published program on the published cluster, and its uncertainty as a factor."""
-    found = planned[case.name].expectation
-    if found is None:
+    expectation = planned[case.name].expectation
+    if expectation is None:
         return None, None
     if metric == MEMORY:
-        return found.memory_mib, 1 + found.memory_uncertainty
+        return expectation.memory_mib, 1 + expectation.memory_uncertainty
     if metric == THROUGHPUT:
-        return found.throughput, 1 + found.uncertainty
-    alone = next((each for each in cases if _same_on_one_gpu(each, case)), None)
+        return expectation.throughput, 1 + expectation.uncertainty
+    alone = next((other for other in cases if _same_on_one_gpu(other, case)), None)
     one = planned[alone.name].expectation if alone else None
-    return (found.throughput / one.throughput, 1 + found.uncertainty) if one else (None, None)
+    return (expectation.throughput / one.throughput, 1 + expectation.uncertainty) if one else (None, None)
 
 
-def _same_on_one_gpu(each: Case, case: Case) -> bool:
+def _same_on_one_gpu(other: Case, case: Case) -> bool:
     same = ("report", "micro_batch", "accumulation_steps", "shape")
-    return each.layout.world_size == 1 and all(getattr(each, name) == getattr(case, name) for name in same)
+    return other.layout.world_size == 1 and all(getattr(other, name) == getattr(case, name) for name in same)
 
 
 def _findings(audit: Audit, case: Case, metric: str) -> Iterator[Finding]:
     """What the audit found at the figure itself."""
-    for each in audit.of(case.report):
-        if each.claim == claim_id(case.name, metric):
-            yield each
+    for finding in audit.of(case.report):
+        if finding.claim == claim_id(case.name, metric):
+            yield finding
 
 
-def _measured(hosts: Iterable[Host], case: Case, metric: str) -> Iterator[Measured]:
+def _measured(hosts: Iterable[MeasuredHost], case: Case, metric: str) -> Iterator[MeasuredClaim]:
     """The newest run of each host and program that ran this very case."""
     for host in hosts:
-        newest: dict[str, Measured] = {}
-        for kept in host.measured:
-            for result in kept.results:
+        newest: dict[str, MeasuredClaim] = {}
+        for kept_run in host.measured:
+            for result in kept_run.results:
                 unit = result.unit
                 if case.name not in unit.stands_for or unit.baseline_of or not result.throughputs:
                     continue
-                value = _value(kept, case, metric, result.throughput, result.memory_mib)
+                value = _value(kept_run, case, metric, result.throughput, result.memory_mib)
                 if value is not None:
-                    verdicts = (each for each in kept.judgement.verdicts if each.case == case.name)
+                    verdicts = (verdict for verdict in kept_run.judgement.verdicts if verdict.case == case.name)
                     verdict = next(verdicts, None) if metric == THROUGHPUT else None
                     program, repeats = unit.program, len(result.throughputs)
-                    newest[program] = Measured(host.name, kept, program, value, repeats, unit.name, verdict)
+                    newest[program] = MeasuredClaim(host.name, kept_run, program, value, repeats, unit.name, verdict)
         yield from newest.values()
 
 
-def _value(kept: KeptRun, case: Case, metric: str, throughput: float | None, memory: float | None) -> float | None:
+def _value(kept_run: KeptRun, case: Case, metric: str, throughput: float | None, memory: float | None) -> float | None:
     if metric == THROUGHPUT:
         return throughput
     if metric == MEMORY:
         return memory
-    scaling = (each for each in kept.judgement.comparisons if (each.kind, each.case) == ("scaling", case.name))
-    found = next(scaling, None)
-    return found.measured * case.layout.world_size if found else None
+    scaling = (
+        candidate
+        for candidate in kept_run.judgement.comparisons
+        if (candidate.kind, candidate.case) == ("scaling", case.name)
+    )
+    comparison = next(scaling, None)
+    return comparison.measured * case.layout.world_size if comparison else None
 
 
 def coverage(units: Sequence[Unit], case: Case) -> str:
@@ -218,26 +222,26 @@ def coverage(units: Sequence[Unit], case: Case) -> str:
     return DERIVED if any(case.name in unit.derived_from for unit in units) else NOT_RUN
 
 
-def frame(found: Iterable[Claim]) -> pd.DataFrame:
+def frame(all_claims: Iterable[Claim]) -> pd.DataFrame:
     """The claims as a table, a row each with the newest measurement by the published program, or else by the tuned one."""
-    return pd.DataFrame([_row(each) for each in found])
+    return pd.DataFrame([_row(claim) for claim in all_claims])
 
 
-def csv(found: Iterable[Claim], comparisons: Sequence[dict] = ()) -> str:
+def csv(all_claims: Iterable[Claim], comparisons: Sequence[dict] = ()) -> str:
     """The table as CSV; behind the figures, the rows of `repro.report.site.comparisons`."""
     buffer = io.StringIO()
-    pd.concat([frame(found), pd.DataFrame(comparisons)]).to_csv(buffer, index=False, lineterminator="\n")
+    pd.concat([frame(all_claims), pd.DataFrame(comparisons)]).to_csv(buffer, index=False, lineterminator="\n")
     return buffer.getvalue()
 
 
-def best(claim: Claim) -> Measured | None:
+def best(claim: Claim) -> MeasuredClaim | None:
     """The measurement that says most about a claim: by the published program if there is one, the newest of these."""
-    ordered = sorted(claim.measured, key=lambda each: (each.program == PUBLISHED, each.kept.run.id))
+    ordered = sorted(claim.measured, key=lambda measured: (measured.program == PUBLISHED, measured.kept.run.id))
     return ordered[-1] if ordered else None
 
 
 def _row(claim: Claim) -> dict:
-    case, found = claim.case, best(claim)
+    case, measured = claim.case, best(claim)
     return {
         "id": claim.id,
         "report": case.report,
@@ -251,19 +255,19 @@ def _row(claim: Claim) -> dict:
         "unit": UNITS[claim.metric],
         "source": claim.report.url,
         "place": case.source,
-        "audit": "; ".join(each.id for each in claim.findings) or "consistent",
+        "audit": "; ".join(finding.id for finding in claim.findings) or "consistent",
         "expected_on_v100": None if claim.expected is None else f"{claim.expected:.5g}",
         "expected_within_factor": None if claim.within is None else f"{claim.within:.2f}",
         "coverage": claim.coverage,
-        "measured": None if found is None else f"{found.value:.6g}",
-        "repeats": None if found is None else str(found.repeats),
-        "program": found and found.program,
-        "hardware": found and found.gpu,
-        "verdict": found.outcome if found else "not-measured",
-        "confidence": f"{found.confidence:.3f}" if found and found.confidence else None,
-        "run": found and found.kept.run.id,
-        "evidence": found and f"reports/reproduced/{found.host}/runs/{found.kept.run.path.name}",
-        "row": found and found.row,
+        "measured": None if measured is None else f"{measured.value:.6g}",
+        "repeats": None if measured is None else str(measured.repeats),
+        "program": measured and measured.program,
+        "hardware": measured and measured.gpu,
+        "verdict": measured.outcome if measured else "not-measured",
+        "confidence": f"{measured.confidence:.3f}" if measured and measured.confidence else None,
+        "run": measured and measured.kept.run.id,
+        "evidence": measured and f"reports/reproduced/{measured.host}/runs/{measured.kept.run.path.name}",
+        "row": measured and measured.row,
         "check": claim.command or None,
         "needs": f"{claim.needs} {claim.gpu.removeprefix('Tesla ')}",
         "minutes": None if claim.minutes is None else f"{claim.minutes:.0f}",

@@ -12,7 +12,7 @@ from repro.report.document import Block, Cell, Code, Column, Document, Items, Se
 from repro.report.published.audit import SEVERITIES
 from repro.report.run.programs import PROGRAMS
 from repro.report.run.verdicts import OUTCOMES
-from repro.report.site.claims import AS_PUBLISHED, DERIVED, NOT_RUN, OTHERWISE, UNITS, Claim, Measured, best
+from repro.report.site.claims import AS_PUBLISHED, DERIVED, NOT_RUN, OTHERWISE, UNITS, Claim, MeasuredClaim, best
 from repro.report.tables import Field, count, number, table
 from repro.utils.i18n import N_, Translate, catalogue
 
@@ -51,7 +51,7 @@ def build(language: str, claims: Sequence[Claim], comparisons: Sequence[dict] = 
 
 
 def _table(_: Translate, claims: Iterable[Claim]) -> Table:
-    def best_of(show: Callable[[Measured], str]) -> Callable[[Claim], str]:
+    def best_of(show: Callable[[MeasuredClaim], str]) -> Callable[[Claim], str]:
         return lambda claim: "–" if (found := best(claim)) is None else show(found)
 
     fields = (
@@ -132,11 +132,11 @@ def _like(value: float, claim: Claim) -> str:
     return f"{value:.{claim.published.decimals}f}"
 
 
-def _verdict(_: Translate, found: Measured | None) -> Cell:
-    if found is None:
+def _verdict(_: Translate, measured: MeasuredClaim | None) -> Cell:
+    if measured is None:
         return Cell(_("not measured"), tone="muted")
-    name, tone = OUTCOMES[found.outcome]
-    note = _("{share} confidence").format(share=f"{found.confidence:.1%}") if found.confidence else ""
+    name, tone = OUTCOMES[measured.outcome]
+    note = _("{share} confidence").format(share=f"{measured.confidence:.1%}") if measured.confidence else ""
     return Cell(_(name), note=note, tone=tone)
 
 
@@ -151,10 +151,10 @@ def _case(_: Translate, claims: list[Claim]) -> Section:
         ),
         *(
             _("Audit, {figure}: {text} ([{id}](audit.html#{anchor}))").format(
-                figure=_(NAMES[claim.metric]), text=each.rule.text(_), id=each.id, anchor=claim.anchor
+                figure=_(NAMES[claim.metric]), text=finding.rule.text(_), id=finding.id, anchor=claim.anchor
             )
             for claim in claims
-            for each in claim.findings
+            for finding in claim.findings
         ),
         *_evidence(_, claims),
         *(_again(_, first) if case.ported else [_(NO_PORT).format(framework=case.framework)]),
@@ -185,21 +185,21 @@ def _again(_: Translate, claim: Claim) -> list[str]:
 
 def _evidence(_: Translate, claims: Iterable[Claim]) -> list[str]:
     """What was measured for a case, a line per figure and program, with the run and the row of its results."""
-    found = []
-    for claim in sorted(claims, key=lambda each: METRICS.index(each.metric)):
-        for each in claim.measured:
-            found.append(
+    lines = []
+    for claim in sorted(claims, key=lambda claim: METRICS.index(claim.metric)):
+        for measured in claim.measured:
+            lines.append(
                 _(
                     "Measured {figure}: {value} {unit}, {program}, {gpu}, median of {n}; run {run}, row `{row}` of results.csv"
                 ).format(
                     figure=_(NAMES[claim.metric]),
-                    value=_like(each.value, claim),
+                    value=_like(measured.value, claim),
                     unit=UNITS[claim.metric],
-                    program=_(PROGRAMS[each.program]),
-                    gpu=each.gpu,
-                    n=each.repeats,
-                    run=f"[{each.kept.label}](run-{each.kept.run.id}.html)",
-                    row=each.row,
+                    program=_(PROGRAMS[measured.program]),
+                    gpu=measured.gpu,
+                    n=measured.repeats,
+                    run=f"[{measured.kept.label}](run-{measured.kept.run.id}.html)",
+                    row=measured.row,
                 )
             )
-    return found
+    return lines

@@ -7,21 +7,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from repro.published.audit.engine import Audit
 from repro.published.audit.findings import PEERS
 from repro.published.comparisons import Comparison, comparisons
-from repro.report.host.results import Host
-from repro.report.site.claims import AS_PUBLISHED, NOT_RUN, OTHERWISE, Measured, command
+from repro.report.host.results import MeasuredHost
+from repro.report.site.claims import AS_PUBLISHED, NOT_RUN, OTHERWISE, MeasuredClaim, command
 
 METRIC = "ratio"
 PROGRAMS = {"Megatron-LM": "megatron-unfused"}
 """The variant of the baselines that computes what a peer's program did."""
 
 
-def comparison_rows(audit: Audit, hosts: Sequence[Host]) -> list[dict]:
+def comparison_rows(audit: Audit, hosts: Sequence[MeasuredHost]) -> list[dict]:
     """The rows of `claims.csv`, with the columns of a claim that apply."""
     material = audit.material
     return [_row(each, audit, hosts) for each in comparisons(material.catalogue, material.peers)]
 
 
-def _row(comparison: Comparison, audit: Audit, hosts: Iterable[Host]) -> dict:
+def _row(comparison: Comparison, audit: Audit, hosts: Iterable[MeasuredHost]) -> dict:
     peer, case = comparison.peer, comparison.case
     findings = [finding.id for finding in audit.of(PEERS) if finding.place.row == peer.name]
     found = max(
@@ -56,7 +56,7 @@ def _row(comparison: Comparison, audit: Audit, hosts: Iterable[Host]) -> dict:
     }
 
 
-def _measured(comparison: Comparison, hosts: Iterable[Host]) -> Iterator[Measured]:
+def _measured(comparison: Comparison, hosts: Iterable[MeasuredHost]) -> Iterator[MeasuredClaim]:
     """OneFlow over the peer's program in each kept run that has both for this very case, by throughput."""
     variant, case = PROGRAMS.get(comparison.peer.framework), comparison.case
     if variant is None or case is None:
@@ -69,4 +69,4 @@ def _measured(comparison: Comparison, hosts: Iterable[Host]) -> Iterator[Measure
                 theirs = others.get(ours.unit.tuned_of or ours.unit.name)
                 if ours.throughput and theirs and theirs.throughput:
                     ratio, repeats = ours.throughput / theirs.throughput, len(ours.throughputs)
-                    yield Measured(host.name, kept, ours.unit.program, ratio, repeats, ours.unit.name, None)
+                    yield MeasuredClaim(host.name, kept, ours.unit.program, ratio, repeats, ours.unit.name, None)

@@ -10,7 +10,7 @@ from repro.published.audit.engine import Audit
 from repro.published.cases import Case
 from repro.published.claim_ids import THROUGHPUT
 from repro.report.document import Block, Cell, Code, Column, Document, Figure, Items, Section, Table, Text
-from repro.report.host.results import Host
+from repro.report.host.results import MeasuredHost
 from repro.report.run.verdicts import meaning
 from repro.report.site.claims import AS_PUBLISHED, DERIVED, OTHERWISE, Claim
 from repro.report.tables import figure
@@ -26,7 +26,7 @@ CITATION = """@misc{oneflow-reproduction,
 
 
 def build(
-    language: str, audit: Audit, hosts: Sequence[Host], claims: Sequence[Claim], drawn: Sequence[Figure]
+    language: str, audit: Audit, hosts: Sequence[MeasuredHost], claims: Sequence[Claim], drawn: Sequence[Figure]
 ) -> Document:
     """The page in one language; `drawn` are the figures that it shows."""
     _ = catalogue(language).gettext
@@ -65,7 +65,7 @@ def short(_: Translate, claims: Sequence[Claim]) -> str:
     )
 
 
-def answer(_: Translate, audit: Audit, hosts: Sequence[Host], claims: Sequence[Claim]) -> list[str]:
+def answer(_: Translate, audit: Audit, hosts: Sequence[MeasuredHost], claims: Sequence[Claim]) -> list[str]:
     """Three sentences: published, audited, measured; each follows from the data."""
     return [_published(_, audit), _audited(_, audit, claims), _measured(_, hosts, claims)]
 
@@ -86,18 +86,18 @@ def _published(_: Translate, audit: Audit) -> str:
 
 
 def _highest(cases: Sequence[Case]) -> dict:
-    found = max((case for case in cases if case.published.speedup), key=lambda case: float(case.published.throughput))
+    fastest = max((case for case in cases if case.published.speedup), key=lambda case: float(case.published.throughput))
     return {
-        "throughput": found.published.throughput,
-        "gpus": found.layout.world_size,
-        "speedup": found.published.speedup,
+        "throughput": fastest.published.throughput,
+        "gpus": fastest.layout.world_size,
+        "speedup": fastest.published.speedup,
     }
 
 
 def _audited(_: Translate, audit: Audit, claims: Sequence[Claim]) -> str:
     """How many findings there are, and whether one makes a published throughput wrong."""
-    found = [each for each in audit.findings if not each.hint]
-    errors = sum(each.severity == "error" for each in found)
+    found = [finding for finding in audit.findings if not finding.hint]
+    errors = sum(finding.severity == "error" for finding in found)
     wrong = _wrong(claims)
     text = _(
         "**Audited:** {comparisons} comparisons of the published figures gave [{findings} findings](audit.html), {errors} of them errors."
@@ -108,11 +108,11 @@ def _audited(_: Translate, audit: Audit, claims: Sequence[Claim]) -> str:
     return text + _(" None changes the throughput of a case.")
 
 
-def _measured(_: Translate, hosts: Sequence[Host], claims: Sequence[Claim]) -> str:
+def _measured(_: Translate, hosts: Sequence[MeasuredHost], claims: Sequence[Claim]) -> str:
     """How many cases were run on what, and whether any has a verdict."""
     every = [claim for claim in claims if claim.metric == THROUGHPUT]
     count = Counter(claim.coverage for claim in every)
-    gpus = dict.fromkeys(kept.gpus[0]["name"] for host in hosts for kept in host.measured if kept.gpus)
+    gpus = dict.fromkeys(kept_run.gpus[0]["name"] for host in hosts for kept_run in host.measured if kept_run.gpus)
     if not gpus:
         return _("**Measured:** nothing yet, so there is no verdict.")
     text = _(
@@ -132,14 +132,14 @@ def _wrong(claims: Sequence[Claim]) -> list[str]:
     return [
         claim.case.name
         for claim in claims
-        if claim.metric == THROUGHPUT and any(each.severity == "error" for each in claim.findings)
+        if claim.metric == THROUGHPUT and any(finding.severity == "error" for finding in claim.findings)
     ]
 
 
 def _outcomes(claims: Sequence[Claim]) -> Counter[str]:
     """How many cases have each verdict."""
-    found = (each.outcome for claim in claims for each in claim.measured if claim.metric == THROUGHPUT)
-    return Counter(outcome for outcome in found if outcome in (*DECIDED, "inconclusive"))
+    outcomes = (measured.outcome for claim in claims for measured in claim.measured if claim.metric == THROUGHPUT)
+    return Counter(outcome for outcome in outcomes if outcome in (*DECIDED, "inconclusive"))
 
 
 def reports(_: Translate, language: str, audit: Audit, claims: Sequence[Claim]) -> Section:
@@ -147,7 +147,7 @@ def reports(_: Translate, language: str, audit: Audit, claims: Sequence[Claim]) 
     rows = []
     for report in audit.material.reports:
         cases = audit.material.cases_of(report)
-        found = audit.of(report.id)
+        findings = audit.of(report.id)
         most = max(cases, key=lambda case: float(case.published.throughput))
         ran = sum(
             claim.report.id == report.id and claim.metric == THROUGHPUT and bool(claim.measured) for claim in claims
@@ -157,8 +157,8 @@ def reports(_: Translate, language: str, audit: Audit, claims: Sequence[Claim]) 
                 Cell(f"[{report.title[language]}](report-{report.id}.html)"),
                 figure(len(cases), 0),
                 Cell(_("{value} on {gpus} GPUs").format(value=most.published.throughput, gpus=most.layout.world_size)),
-                figure(len(found), 0),
-                figure(sum(each.severity == "error" for each in found), 0),
+                figure(len(findings), 0),
+                figure(sum(finding.severity == "error" for finding in findings), 0),
                 Cell(f"{ran} / {len(cases)}", ran),
             )
         )

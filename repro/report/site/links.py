@@ -18,19 +18,19 @@ INDEX = {"README.md": "en", "README.zh.md": "zh"}
 def rendered() -> dict[Path, str]:
     """The Markdown pages that the site has as well, by the name of the site's page."""
     published, reproduced = REPORTS / "published", REPORTS / "reproduced"
-    found = {published / index: "published" for index in INDEX}
+    page_names = {published / index: "published" for index in INDEX}
     for language in LANGUAGES:
         suffix = f".{language}.md"
         for path in published.glob(f"*{suffix}"):
             stem = path.name.removesuffix(suffix)
-            found[path] = stem if stem == "history" else f"report-{stem}"
-        found[REPORTS / "model" / f"model{suffix}"] = "model"
+            page_names[path] = stem if stem == "history" else f"report-{stem}"
+        page_names[REPORTS / "model" / f"model{suffix}"] = "model"
     for index in INDEX:
-        found |= {path: f"host-{path.parent.name}" for path in reproduced.glob(f"*/{index}")}
-    return {path.resolve(): name for path, name in found.items()}
+        page_names |= {path: f"host-{path.parent.name}" for path in reproduced.glob(f"*/{index}")}
+    return {path.resolve(): name for path, name in page_names.items()}
 
 
-def resolver(base: Path, folder: Path, names: set[str], known: dict[Path, str]) -> Callable[[str], str | None]:
+def resolver(base: Path, folder: Path, names: set[str], page_names: dict[Path, str]) -> Callable[[str], str | None]:
     """What turns the target of a link in a text into one of the page; None for what a reader could not open.
 
     Parameters
@@ -49,8 +49,8 @@ def resolver(base: Path, folder: Path, names: set[str], known: dict[Path, str]) 
         if page.removesuffix(".html") in names and page.endswith(".html"):
             return target
         path = (base / page).resolve()
-        if path in known:
-            return f"{known[path]}.html{fragment}"
+        if path in page_names:
+            return f"{page_names[path]}.html{fragment}"
         shown = REPORTS.resolve() in path.parents and path.is_file()
         return Path(os.path.relpath(path, folder)).as_posix() + fragment if shown else None
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from repro.published.audit.engine import Audit
 from repro.report.document import Document, Section, Text
 from repro.report.host.machine import day, gpus
-from repro.report.host.results import Host
+from repro.report.host.results import MeasuredHost
 from repro.report.published import audit as audit_report
 from repro.report.published import history
 from repro.report.run.kinds import kind_of
@@ -58,7 +58,7 @@ def audited(language: str, audit: Audit) -> Document:
     return Document(language, _("Audit"), lead, tuple(each for each in sections if each))
 
 
-def measured(language: str, hosts: Sequence[Host]) -> Document:
+def measured(language: str, hosts: Sequence[MeasuredHost]) -> Document:
     """The hosts and all kept runs."""
     _ = catalogue(language).gettext
     lead = _(
@@ -66,15 +66,19 @@ def measured(language: str, hosts: Sequence[Host]) -> Document:
     )
     sections = []
     fields = (
-        Field(_("Run"), lambda kept: f"[{kept.label}](run-{kept.run.id}.html)"),
+        Field(_("Run"), lambda kept_run: f"[{kept_run.label}](run-{kept_run.run.id}.html)"),
         Field(_("Date"), day),
-        Field(_("Kind of run"), lambda kept: _(kind_of(kept.plan).title), filtered=True),
+        Field(_("Kind of run"), lambda kept_run: _(kind_of(kept_run.plan).title), filtered=True),
         Field(
-            _("Models"), lambda kept: ", ".join(dict.fromkeys(unit.model for unit in kept.plan.units)), filtered=True
+            _("Models"),
+            lambda kept_run: ", ".join(dict.fromkeys(unit.model for unit in kept_run.plan.units)),
+            filtered=True,
         ),
-        Field("GPU", lambda kept: gpus(kept) or "–", filtered=True),
-        Field(_("Configurations run"), lambda kept: len(kept.plan.units), count),
-        Field(_("Successful attempts"), lambda kept: sum(each["status"] == "ok" for each in kept.attempts), count),
+        Field("GPU", lambda kept_run: gpus(kept_run) or "–", filtered=True),
+        Field(_("Configurations run"), lambda kept_run: len(kept_run.plan.units), count),
+        Field(
+            _("Successful attempts"), lambda kept_run: sum(each["status"] == "ok" for each in kept_run.attempts), count
+        ),
     )
     for host in hosts:
         text = Text(_("What these runs show together: [page of {host}](host-{host}.html).").format(host=host.name))

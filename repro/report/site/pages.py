@@ -14,7 +14,7 @@ from repro.report.document import Block, Document, Figure, Text
 from repro.report.host import page as host_page
 from repro.report.host.coverage import every_unit, levels
 from repro.report.host.figures import coverage_figure
-from repro.report.host.results import Host, hosts, load
+from repro.report.host.results import MeasuredHost, hosts, load
 from repro.report.host.run import KeptRun
 from repro.report.perfmodel import page as model_page
 from repro.report.perfmodel.figures import figures as model_figures
@@ -50,17 +50,17 @@ class Content:
     """Everything that the site shows, read once."""
 
     audit: Audit
-    hosts: tuple[Host, ...]
+    hosts: tuple[MeasuredHost, ...]
     claims: tuple[Claim, ...]
 
     @classmethod
     def load(cls) -> Content:
-        found, every = audit(), tuple(load(name) for name in hosts())
-        return cls(found, every, tuple(claims(found, every)))
+        result, every = audit(), tuple(load(name) for name in hosts())
+        return cls(result, every, tuple(claims(result, every)))
 
     @property
     def runs(self) -> list[KeptRun]:
-        return [kept for host in self.hosts for kept in host.runs]
+        return [kept_run for host in self.hosts for kept_run in host.runs]
 
 
 def pages(content: Content) -> list[Page]:
@@ -68,7 +68,7 @@ def pages(content: Content) -> list[Page]:
     return [
         Page("model", "model", _model, REPORTS / "model"),
         *(Page(f"host-{host.name}", "measured", _host(host), host.folder) for host in content.hosts),
-        *(Page(f"run-{kept.run.id}", "measured", _run(kept)) for kept in content.runs),
+        *(Page(f"run-{kept_run.run.id}", "measured", _run(kept_run)) for kept_run in content.runs),
         *_published(content.audit),
         Page("index", "index", lambda language, folder: _home(content, language, folder)),
         Page("claims", "claims", lambda language, folder: _claims(content, language)),
@@ -82,19 +82,19 @@ def _claims(content: Content, language: str) -> Document:
     return claims_page.build(language, content.claims, comparison_rows(content.audit, content.hosts))
 
 
-def _published(found: Audit) -> Iterator[Page]:
-    for report in found.material.reports:
-        yield Page(f"report-{report.id}", "published", _report(found, report.id), published_page.FOLDER)
-    yield Page("published", "published", lambda language, folder: lists.published(language, found))
-    entries = found.material.history
+def _published(result: Audit) -> Iterator[Page]:
+    for report in result.material.reports:
+        yield Page(f"report-{report.id}", "published", _report(result, report.id), published_page.FOLDER)
+    yield Page("published", "published", lambda language, folder: lists.published(language, result))
+    entries = result.material.history
     yield Page("history", "published", lambda language, folder: history.build(entries, language), published_page.FOLDER)
 
 
-def _report(found: Audit, name: str) -> Build:
+def _report(result: Audit, name: str) -> Build:
     def build(language: str, folder: Path) -> Document:
-        report = found.material.catalogue.report(name)
-        specs = published_figure_specs(found.material.cases)[name]
-        return published_page.build(found, report, language, write_figures(specs, folder, language))
+        report = result.material.catalogue.report(name)
+        specs = published_figure_specs(result.material.cases)[name]
+        return published_page.build(result, report, language, write_figures(specs, folder, language))
 
     return build
 
@@ -105,15 +105,17 @@ def _model(language: str, folder: Path) -> Document:
 
 
 @cache
-def _story() -> model_page.ReportData:
+def _story() -> model_page.ModelReportData:
     """What the page of the model tells, computed once for both languages."""
     return model_page.tell(load_calibration())
 
 
-def _host(host: Host) -> Build:
+def _host(host: MeasuredHost) -> Build:
     def build(language: str, folder: Path) -> Document:
         drawn = write_figures(host_page.figure_specs(host), folder, language, f"{host.name}-")
-        return without_figures_of_runs(host_page.build(host, language, drawn), [kept.run.id for kept in host.runs])
+        return without_figures_of_runs(
+            host_page.build(host, language, drawn), [kept_run.run.id for kept_run in host.runs]
+        )
 
     return build
 
@@ -133,21 +135,21 @@ def without_figures_of_runs(document: Document, runs: Sequence[str]) -> Document
     return replace(
         document,
         sections=tuple(
-            replace(each, blocks=tuple(found for block in each.blocks for found in shown(block)))
-            if each.id.endswith("-runs")
-            else each
-            for each in document.sections
+            replace(section, blocks=tuple(shown_block for block in section.blocks for shown_block in shown(block)))
+            if section.id.endswith("-runs")
+            else section
+            for section in document.sections
         ),
     )
 
 
-def _run(kept: KeptRun) -> Build:
-    read = cache(lambda: run_page.read(kept.run))
+def _run(kept_run: KeptRun) -> Build:
+    read = cache(lambda: run_page.read(kept_run.run))
 
     def build(language: str, folder: Path) -> Document:
         data = read()
-        own = folder / kept.run.id
-        return illustrated(run_page.build(data, language), data, kept.run, own, draw=True, formats=("svg",))
+        own = folder / kept_run.run.id
+        return illustrated(run_page.build(data, language), data, kept_run.run, own, draw=True, formats=("svg",))
 
     return build
 

@@ -23,22 +23,22 @@ def expected(content: Content, figures: dict[str, Figure], root: Path = ROOT) ->
 
     RecordError for a README without the markers.
     """
-    found = {}
+    texts = {}
     for language in LANGUAGES:
         path = root / FILES[language]
         text = path.read_text(encoding="utf-8")
         if text.count(BEGIN) != 1 or text.count(END) != 1:
             raise RecordError(f"{path}: there must be one {BEGIN} and one {END}, with the answer in between")
         head, rest = text.split(BEGIN)
-        found[path] = f"{head}{BEGIN}\n{block(content, language, figures[language])}\n{END}{rest.split(END)[1]}"
-    return found
+        texts[path] = f"{head}{BEGIN}\n{block(content, language, figures[language])}\n{END}{rest.split(END)[1]}"
+    return texts
 
 
 def block(content: Content, language: str, figure: Figure) -> str:
     """The answer in one language as Markdown."""
     _ = catalogue(language).gettext
     reports = home.reports(_, language, content.audit, content.claims)
-    (table,) = (each for each in reports.blocks if isinstance(each, Table))
+    (table,) = (candidate for candidate in reports.blocks if isinstance(candidate, Table))
     blocks = (
         Text(home.short(_, content.claims)),
         Items(tuple(home.answer(_, content.audit, content.hosts, content.claims))),

@@ -42,7 +42,7 @@ def compare(comparison: Comparison) -> None:
     """
     metrics = Metrics(comparison.output, 0)
     every = operators(comparison.scale, comparison.device)
-    published = {each.name for each in operators(comparison.scale, comparison.device, (PUBLISHED,))}
+    published = {operator.name for operator in operators(comparison.scale, comparison.device, (PUBLISHED,))}
     for name in set(comparison.operators) - {operator.name for operator in every}:
         raise ValueError(f"{name}: there is no such operator")
     for name in set(comparison.models) - set(names()):
@@ -57,9 +57,11 @@ def compare(comparison: Comparison) -> None:
         libraries=libraries(),
     )
     flow.ones(1, placement=flow.placement(comparison.device, ranks=[0]), sbp=BROADCAST).numpy()
-    chosen = [each for each in every if not comparison.models or set(comparison.models).intersection(each.models)]
-    chosen = [each for each in chosen if precision_of(each, comparison) in comparison.precisions]
-    chosen = [each for each in chosen if not comparison.operators or each.name in comparison.operators]
+    chosen = [
+        operator for operator in every if not comparison.models or set(comparison.models).intersection(operator.models)
+    ]
+    chosen = [operator for operator in chosen if precision_of(operator, comparison) in comparison.precisions]
+    chosen = [operator for operator in chosen if not comparison.operators or operator.name in comparison.operators]
     part, parts = comparison.share
     chosen = chosen[len(chosen) * (part - 1) // parts : len(chosen) * part // parts]
     metrics.write("operators", names=[operator.name for operator in chosen])
@@ -71,8 +73,8 @@ def compare(comparison: Comparison) -> None:
         metrics.write("begin", **about)
         measure = errors_of_dropout if isinstance(operator, Dropping) else errors
         for part, error in measure(operator, comparison.device):
-            found = error if math.isfinite(error) else None
-            metrics.write("error", **about, part=part, error=found, tolerance=tolerance)
+            finite = error if math.isfinite(error) else None
+            metrics.write("error", **about, part=part, error=finite, tolerance=tolerance)
     metrics.write("end")
     metrics.close()
 
@@ -87,13 +89,13 @@ def operators(scale: str, device: str, programs: Collection[str] = KINDS) -> lis
 
     The tuned program also computes with those of the published one.
     """
-    found: dict[str, Operator] = {}
+    by_name: dict[str, Operator] = {}
     for name in names():
         for program in programs:
             module = module_of("repro.trainers.models", name) if program == PUBLISHED else tuned_module(name)
-            for each in getattr(module, "operators", lambda scale, device: [])(scale, device):
-                found[each.name] = each
-    return [*found.values(), *dropping(scale, device, programs)]
+            for operator in getattr(module, "operators", lambda scale, device: [])(scale, device):
+                by_name[operator.name] = operator
+    return [*by_name.values(), *dropping(scale, device, programs)]
 
 
 def errors(operator: Operator, device: str) -> Iterator[tuple[str, float]]:
@@ -103,7 +105,7 @@ def errors(operator: Operator, device: str) -> Iterator[tuple[str, float]]:
     other indices, so that the gradients of weights can be compared too.
     """
     tensors = inputs_of(operator, device)
-    varied = [place for place, each in enumerate(operator.inputs) if not each.below]
+    varied = [place for place, argument in enumerate(operator.inputs) if not argument.below]
     result = operator.call(*tensors)
     size = result.shape[operator.axis]
     places = sorted({size - 1, 0} if operator.places > 1 else {size - 1})
@@ -113,23 +115,25 @@ def errors(operator: Operator, device: str) -> Iterator[tuple[str, float]]:
     else:
         gradients = flow.autograd.grad(result, [tensors[index] for index in varied], back)
 
-    plain = [exact(cut(each, given.axis, places), bool(given.below)) for each, given in zip(tensors, operator.inputs)]
+    plain = [
+        exact(cut(tensor, given.axis, places), bool(given.below)) for tensor, given in zip(tensors, operator.inputs)
+    ]
     expected = operator.plain(*plain)
     slopes = flow.autograd.grad(expected, [plain[index] for index in varied], exact(cut(back, operator.axis, places)))
 
     yield "forward", relative(cut(result, operator.axis, places), expected.numpy())
-    for index, found, slope in zip(varied, gradients, slopes):
+    for index, measured, slope in zip(varied, gradients, slopes):
         given = operator.inputs[index]
-        yield f"{given.name} gradient", relative(cut(found, given.axis, places), slope.numpy())
+        yield f"{given.name} gradient", relative(cut(measured, given.axis, places), slope.numpy())
 
 
 def gradient(result, axis: int, places: list):
     """Normal numbers in a result's shape, 0 except at `places` of an axis."""
     shape = [size if number == axis else 1 for number, size in enumerate(result.shape)]
-    kept = np.zeros(shape, np.float32)
-    np.moveaxis(kept, axis, 0)[places] = 1.0
-    kept = flow.tensor(kept).to_global(placement=result.placement, sbp=BROADCAST)
-    return (flow.randn(*result.shape, placement=result.placement, sbp=BROADCAST) * kept).to(result.dtype)
+    mask = np.zeros(shape, np.float32)
+    np.moveaxis(mask, axis, 0)[places] = 1.0
+    mask = flow.tensor(mask).to_global(placement=result.placement, sbp=BROADCAST)
+    return (flow.randn(*result.shape, placement=result.placement, sbp=BROADCAST) * mask).to(result.dtype)
 
 
 def cut(values, axis: int | None, places: list) -> np.ndarray:
@@ -137,7 +141,7 @@ def cut(values, axis: int | None, places: list) -> np.ndarray:
     if axis is None:
         return on_host(values)
     local = values.detach().to_local()
-    return np.concatenate([flow.narrow(local, axis, each, 1).numpy() for each in places], axis)
+    return np.concatenate([flow.narrow(local, axis, place, 1).numpy() for place in places], axis)
 
 
 def exact(values: np.ndarray, whole: bool = False):
@@ -147,7 +151,7 @@ def exact(values: np.ndarray, whole: bool = False):
     return flow.tensor(values.astype(np.float64), dtype=flow.float64, requires_grad=True)
 
 
-def relative(found: np.ndarray, expected: np.ndarray) -> float:
+def relative(measured: np.ndarray, expected: np.ndarray) -> float:
     """Norm of the difference divided by the norm of `expected`; infinite if `expected` is all 0."""
     norm = float(np.linalg.norm(expected))
-    return float(np.linalg.norm(found.astype(np.float64) - expected)) / norm if norm else math.inf
+    return float(np.linalg.norm(measured.astype(np.float64) - expected)) / norm if norm else math.inf

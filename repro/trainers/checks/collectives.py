@@ -71,7 +71,7 @@ class Ranks:
         values = np.zeros(self.count, np.float32)
         values[self.rank] = value
         parts = self.parts(flow.tensor(values, device=self.local))
-        return [float(each) for each in parts.to_global(sbp=flow.sbp.broadcast).to_local().numpy()]
+        return [float(number) for number in parts.to_global(sbp=flow.sbp.broadcast).to_local().numpy()]
 
 
 def all_reduce(ranks: Ranks, size: int, measurement: Measurement) -> dict:

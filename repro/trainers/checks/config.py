@@ -48,17 +48,19 @@ class Measurement:
 
 def names(key: str, value: object) -> tuple[str, ...]:
     """A list of names; ConfigError if it is none."""
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise ConfigError(f"{key}: {value!r} is not a list of names")
     return tuple(value)
 
 
 def precisions(key: str, value: object) -> tuple[str, ...]:
     """Precisions that can be compared in one process; ConfigError for others."""
-    found = tuple(one_of(f"{key}[{place}]", each, (SINGLE, HALF, TF32)) for place, each in enumerate(names(key, value)))
-    if SINGLE in found and TF32 in found:
+    chosen = tuple(
+        one_of(f"{key}[{place}]", name, (SINGLE, HALF, TF32)) for place, name in enumerate(names(key, value))
+    )
+    if SINGLE in chosen and TF32 in chosen:
         raise ConfigError(f"{key}: the libraries of a process compute in {SINGLE} or in {TF32}")
-    return found
+    return chosen
 
 
 def share(key: str, value: object) -> tuple[int, int]:

@@ -50,9 +50,9 @@ def errors(operator: Dropping, device: str) -> Iterator[tuple[str, float]]:
     incoming = flow.randn(*outer, size // 3, placement=products.placement, sbp=BROADCAST).to(products.dtype)
     contexts, (gradient,) = in_a_graph(operator, [products], incoming)
     given, products, contexts, gradient = (
-        on_host(each).astype(np.float64) for each in (incoming, products, contexts, gradient)
+        on_host(array).astype(np.float64) for array in (incoming, products, contexts, gradient)
     )
-    values, slopes = (np.split(each, 3, HEAD)[2] for each in (products, gradient))
+    values, slopes = (np.split(array, 3, HEAD)[2] for array in (products, gradient))
     forward = (contexts * given).sum((1, HEAD))
     backward = (values * slopes).sum((1, HEAD))
     yield "the same in both passes", float(np.linalg.norm(backward - forward) / np.linalg.norm(forward))

@@ -18,7 +18,7 @@ def inputs_of(operator: Operator, device: str) -> list:
     flow.manual_seed(SEED)
     dtype = flow.float16 if operator.precision == HALF else flow.float32
     place = flow.placement(device, ranks=[0])
-    return [tensor(each, place, dtype) for each in operator.inputs]
+    return [tensor(argument, place, dtype) for argument in operator.inputs]
 
 
 def tensor(given: Input, place, dtype):
@@ -36,13 +36,13 @@ class Shifted(nn.Module):
     def __init__(self, operator: Operator, tensors: list) -> None:
         super().__init__()
         self.call = operator.call
-        for number, each in enumerate(tensors):
-            zeros = flow.zeros(*each.shape, placement=each.placement, sbp=each.sbp)
+        for number, given in enumerate(tensors):
+            zeros = flow.zeros(*given.shape, placement=given.placement, sbp=given.sbp)
             self.register_parameter(f"shift{number}", nn.Parameter(zeros))
 
     def forward(self, *tensors):
         shifts = (getattr(self, f"shift{number}") for number in range(len(tensors)))
-        return self.call(*((each.to(flow.float32) + shift).to(each.dtype) for each, shift in zip(tensors, shifts)))
+        return self.call(*((given.to(flow.float32) + shift).to(given.dtype) for given, shift in zip(tensors, shifts)))
 
 
 class Once(ChangedGraph):
@@ -63,7 +63,7 @@ class Once(ChangedGraph):
 def in_a_graph(operator: Operator, tensors: list, back) -> tuple:
     """Result of an operator in a graph like the models', and the gradient of each input."""
     model = Shifted(operator, tensors)
-    result = Once(model, operator.changes)(back, *(each.detach() for each in tensors))
+    result = Once(model, operator.changes)(back, *(given.detach() for given in tensors))
     return result, [-shift for shift in model.parameters()]
 
 

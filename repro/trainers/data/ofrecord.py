@@ -31,7 +31,8 @@ def feature(value: object) -> bytes:
     if values.dtype.kind == "f":
         return field(FLOATS, field(1, values.astype("<f4").tobytes()))
     return field(
-        INTEGERS, field(1, b"".join([SMALL[each] if 0 <= each < 128 else number(each) for each in values.tolist()]))
+        INTEGERS,
+        field(1, b"".join([SMALL[integer] if 0 <= integer < 128 else number(integer) for integer in values.tolist()])),
     )
 
 
@@ -68,9 +69,9 @@ def part_name(part: int, digits: int) -> str:
 def part_digits(folder: str) -> int | None:
     """Number of digits in a folder's part names, 0 for no padding; None if the first part is missing."""
     for path in Path(folder).glob("part-*") if Path(folder).is_dir() else ():
-        found = PART.fullmatch(path.name)
-        if found and int(found[1]) == 0:
-            return len(found[1]) if len(found[1]) > 1 else 0
+        match = PART.fullmatch(path.name)
+        if match and int(match[1]) == 0:
+            return len(match[1]) if len(match[1]) > 1 else 0
     return None
 
 

@@ -60,6 +60,6 @@ def reading_by(signature: list):
     dispatch_stateful_ops.cpp); the kernel then deals the samples to all ranks of the run, of whatever stage or axis.
     """
     kind = "megatron_gpt_mmap_data_loader"
-    values = " ".join(f"val: {json.dumps(each._ToAttrStr())}" for each in signature)
+    values = " ".join(f"val: {json.dumps(sbp._ToAttrStr())}" for sbp in signature)
     builder = flow._oneflow_internal.one.OpBuilder(kind, flow.framework.id_util.UniqueStr(kind))
     return builder.output("out", 1).attr("nd_sbp", f"at_list_string {{ {values} }}").build()

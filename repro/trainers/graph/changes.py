@@ -45,9 +45,9 @@ def pool_without_places(job) -> None:
         del op.user_conf.input["indice"]
         order = op.user_conf.input_order
         order[:] = ["y" if name == "indice" else name for name in order]
-        for signatures, known in zip(signatures_of(job, op.name), signatures_of(job, forward)):
+        for signatures, originals in zip(signatures_of(job, op.name), signatures_of(job, forward)):
             del signatures["indice_0"]
-            signatures["y_0"].CopyFrom(known["y_0"])
+            signatures["y_0"].CopyFrom(originals["y_0"])
 
 
 def take_pool_settings(op) -> None:
@@ -97,9 +97,9 @@ def add_sum(job, update, terms: list) -> str:
     op.user_conf.output["out"].s[:] = [f"{name}/out_0"]
     op.user_conf.input_order.append("in")
     op.user_conf.output_order.append("out")
-    for signatures, known in zip(signatures_of(job, name, update.name), signatures_of(job, update.name)):
+    for signatures, originals in zip(signatures_of(job, name, update.name), signatures_of(job, update.name)):
         for place in ("in_0", "in_1", "out_0"):
-            signatures[place].CopyFrom(known["model_diff_0"])
+            signatures[place].CopyFrom(originals["model_diff_0"])
     job.helper.lbn2logical_blob_desc[f"{name}/out_0"].CopyFrom(job.helper.lbn2logical_blob_desc[terms[0]])
     return f"{name}/out_0"
 
@@ -147,9 +147,9 @@ def add_scalars(job, name: str, like, terms: list) -> str:
     op.user_conf.CopyFrom(like.user_conf)
     op.user_conf.input["in"].s[:] = terms
     op.user_conf.output["out"].s[:] = [f"{name}/out_0"]
-    for signatures, known in zip(signatures_of(job, name, like.name), signatures_of(job, like.name)):
+    for signatures, originals in zip(signatures_of(job, name, like.name), signatures_of(job, like.name)):
         for place in (*(f"in_{number}" for number in range(len(terms))), "out_0"):
-            signatures[place].CopyFrom(known["out_0"])
+            signatures[place].CopyFrom(originals["out_0"])
     job.helper.lbn2logical_blob_desc[f"{name}/out_0"].CopyFrom(job.helper.lbn2logical_blob_desc[terms[0]])
     return f"{name}/out_0"
 
@@ -172,9 +172,9 @@ def invert_norm(job, chain: list) -> None:
     last.user_conf.input_order[:] = ["x", "y"]
     for signatures in signatures_of(job, last.name):
         signatures["y_0"].CopyFrom(signatures["x_0"])
-    for signatures, known in zip(signatures_of(job, limit.name, last.name), signatures_of(job, last.name)):
+    for signatures, originals in zip(signatures_of(job, limit.name, last.name), signatures_of(job, last.name)):
         for place in ("like", "out"):
-            signatures[place].CopyFrom(known["x_0"])
+            signatures[place].CopyFrom(originals["x_0"])
     blobs = job.helper.lbn2logical_blob_desc
     blobs[f"{limit.name}/out"].CopyFrom(blobs[inverse])
     take(job, {before: factor}, {op.name: "" for op in between})

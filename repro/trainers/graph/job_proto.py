@@ -37,13 +37,13 @@ def made_by(op) -> list:
 
 def nearest(op, neighbours: Callable, matches: Callable) -> list:
     """The matching operators reachable from `op` through `neighbours`; the search stops at each match."""
-    found, seen, waiting = [], {op.name}, [op]
+    reached, seen, waiting = [], {op.name}, [op]
     while waiting:
         for other in neighbours(waiting.pop()):
             if other.name not in seen:
                 seen.add(other.name)
-                (found if matches(other) else waiting).append(other)
-    return found
+                (reached if matches(other) else waiting).append(other)
+    return reached
 
 
 def maker(name: str) -> str:

@@ -255,7 +255,7 @@ def operators(scale: str, device: str) -> list[Operator]:
     """The model's operators in the sizes of `scale`; half precision only on CUDA, since the CPU lacks the kernels."""
     sizes = COMPARED[scale]
     precisions = (SINGLE, HALF) if device == "cuda" else (SINGLE,)
-    return [each for precision in precisions for each in operators_in(sizes, precision)]
+    return [operator for precision in precisions for operator in operators_in(sizes, precision)]
 
 
 def operators_in(sizes: Text, precision: str) -> list[Operator]:

@@ -127,7 +127,7 @@ class ResNet50(nn.Module):
         width = config.shape.width
         self.stem = Convolution(make, "stem", 3, width, 7, 2)
         self.norm = self.norm_relu(make, width)
-        self.blocks = nn.Sequential(*(Bottleneck(make, *each, self.norm_relu) for each in bottlenecks(width)))
+        self.blocks = nn.Sequential(*(Bottleneck(make, *sizes, self.norm_relu) for sizes in bottlenecks(width)))
         features, self.classes = width * 8 * EXPANSION, config.shape.classes
         shape, std = (features, self.classes), math.sqrt(2.0 / features)
         self.classifier = make.normal("classifier.weight", shape, std, transposed=True)

@@ -36,7 +36,7 @@ def parse_timing(values: dict) -> Timing:
         layout=layout,
         code=text("code", values["code"]),
         calls=whole("calls", values["calls"], 1),
-        subjects=tuple(_subject(f"subjects[{place}]", each) for place, each in enumerate(subjects)),
+        subjects=tuple(_subject(f"subjects[{place}]", subject) for place, subject in enumerate(subjects)),
         output=text("output", values["output"]),
     )
 

@@ -82,8 +82,8 @@ class Driver:
         if function is None:
             function = self.functions[kernel] = ctypes.c_void_p()
             self("cuModuleGetFunction", ctypes.byref(function), self.module, kernel.encode())
-        values = [passed(each) for each in arguments]
-        pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(each) for each in values))
+        values = [passed(argument) for argument in arguments]
+        pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         self("cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, shared, None, pointers, None)
 
     def wait(self) -> None:
@@ -171,7 +171,7 @@ class Operator:
         if isinstance(step, BatchNorm):
             self.cudnn.run(step, self.form, self.at)
             return
-        arguments = tuple(self.at[each] if isinstance(each, str) else each for each in step.arguments)
+        arguments = tuple(self.at[argument] if isinstance(argument, str) else argument for argument in step.arguments)
         self.driver.launch(step.kernel, step.blocks, step.threads, arguments, step.shared)
 
     def values(self, name: str, rows: slice) -> np.ndarray:

@@ -118,18 +118,18 @@ def errors(operator: Operator, subject: Subject, direction: str) -> list:
     some = [slice(0, rows)] if needs_all_rows(subject.form, direction) else _ends(rows)
 
     def values(name: str) -> np.ndarray:
-        parts = [operator.values(name, each) for each in some]
+        parts = [operator.values(name, span) for span in some]
         return parts[0] if operator.form.buffers[name][0] == subject.columns else np.concatenate(parts)
 
-    found = []
-    given = {each: values(each) for each in reads(subject.form, direction)}
+    results = []
+    given = {buffer: values(buffer) for buffer in reads(subject.form, direction)}
     for name, exact in expected(subject.form, direction, given).items():
         difference = np.linalg.norm(values(name).astype(np.float64) - exact)
-        found.append((name, float(difference / np.linalg.norm(exact)), TOLERANCES[operator.form.precision]))
+        results.append((name, float(difference / np.linalg.norm(exact)), TOLERANCES[operator.form.precision]))
     if "mask" in operator.form.buffers and direction == FORWARD:
-        kept = operator.values("mask", slice(0, min(rows, 4096))).mean()
-        found.append(("share kept", float(abs(kept - (1.0 - RATE))), KEPT_TOLERANCE))
-    return found
+        share = operator.values("mask", slice(0, min(rows, 4096))).mean()
+        results.append(("share kept", float(abs(share - (1.0 - RATE))), KEPT_TOLERANCE))
+    return results
 
 
 def _ends(rows: int) -> list:

@@ -23,7 +23,7 @@ def reads(name: str, direction: str) -> tuple[str, ...]:
 
 def expected(name: str, direction: str, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Results by buffer, of these values by buffer: rows of matrices, and vectors per row as columns."""
-    values = {each: array.astype(np.float64) for each, array in given.items()}
+    values = {buffer: array.astype(np.float64) for buffer, array in given.items()}
     return {
         "softmax": (_softmax, _softmax_back),
         "cross-entropy": (_cross_entropy, _cross_entropy_back),

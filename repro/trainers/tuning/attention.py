@@ -137,9 +137,9 @@ def fuse_backward(job, gradient, op, dropout: float) -> None:
         conf.input[name].s[:] = [value]
     conf.input_order[:] = ["dy", *taken]
     for signatures in signatures_of(job, gradient.name):
-        known = signatures["dy_0"]
+        original = signatures["dy_0"]
         for name in taken:
-            signatures[f"{name}_0"].CopyFrom(known)
+            signatures[f"{name}_0"].CopyFrom(original)
         del signatures["like_0"]
     of_heads(job, gradient.name, "stats_0")
 
@@ -169,7 +169,7 @@ def of_heads(job, name: str, place: str) -> None:
     """Signature of a value (b, n, s) that was copied from one (b, s, n, d): heads are axis 1 there, not 2."""
     for table, places in tables_of(job):
         if name in table:
-            found = getattr(table[name], places)[place]
-            for each in getattr(found, "sbp_parallel", [found]):
-                if each.HasField("split_parallel") and each.split_parallel.axis == 2:
-                    each.split_parallel.axis = 1
+            signature = getattr(table[name], places)[place]
+            for sbp in getattr(signature, "sbp_parallel", [signature]):
+                if sbp.HasField("split_parallel") and sbp.split_parallel.axis == 2:
+                    sbp.split_parallel.axis = 1

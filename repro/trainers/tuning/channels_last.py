@@ -67,7 +67,7 @@ def normalise(function: Callable, tensors: tuple, state: tuple):
     """
     axis, shape = CHANNELS, tensors[0].shape
     if not ops.on_cuda(tensors[0]):
-        axis, tensors = 1, tuple(None if each is None else each.reshape(-1, shape[CHANNELS]) for each in tensors)
+        axis, tensors = 1, tuple(None if tensor is None else tensor.reshape(-1, shape[CHANNELS]) for tensor in tensors)
     y = function(*tensors, *state, axis=axis, epsilon=EPSILON, momentum=MOMENTUM, is_training=True)
     return y if axis == CHANNELS else y.reshape(*shape)
 

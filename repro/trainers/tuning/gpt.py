@@ -101,11 +101,11 @@ class Head(nn.Module):
         if self.small:
             labels = gpt.following(labels)
         count = batch * (length - 1 if self.small else length)
-        pairs = zip(*(flow.chunk(each, self.parts, dim=1) for each in (self.norm(x), labels)))
+        pairs = zip(*(flow.chunk(tensor, self.parts, dim=1) for tensor in (self.norm(x), labels)))
         losses = [self.losses(part, table, targets) for part, targets in pairs]
         if self.small:
             losses[-1] = gpt.without_last(losses[-1])
-        return tuple(each.sum() / count for each in losses)
+        return tuple(loss.sum() / count for loss in losses)
 
     def losses(self, x, table, labels):
         x = shared(x, self.layout) if self.layout.tensor > 1 else x
@@ -161,12 +161,12 @@ def operators(scale: str, device: str) -> list[Operator]:
         )
 
     precisions = (SINGLE, HALF) if device == "cuda" else (SINGLE,)
-    found = [
+    available = [
         operator("causal attention in blocks", precision, attention_in_blocks, REWRITES) for precision in precisions
     ]
     if device == "cuda" and loaded():
-        found.append(operator("causal attention by cuDNN", HALF, fused_attention, (fusing(NO_DROPS),)))
-    return found
+        available.append(operator("causal attention by cuDNN", HALF, fused_attention, (fusing(NO_DROPS),)))
+    return available
 
 
 def attention_in_blocks(query, key, value):

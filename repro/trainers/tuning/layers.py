@@ -79,7 +79,7 @@ def causal_attention(query, key, value, layer: int, blocks: int, p: float):
     size, rows, contexts = query.shape[2] // blocks, flow.chunk(query, blocks, dim=2) if blocks > 1 else [query], []
     for index in reversed(range(blocks)):
         if index < blocks - 1:
-            key, value = (flow.narrow(each, 2, 0, (index + 1) * size) for each in (key, value))
+            key, value = (flow.narrow(tensor, 2, 0, (index + 1) * size) for tensor in (key, value))
         scores = scaled_scores(rows[index], key, float(layer))
         contexts.insert(0, flow.matmul(block_weights(scores, float(layer), index * size, p), value))
     return flow.cat(contexts, dim=2) if blocks > 1 else contexts[0]

@@ -59,7 +59,7 @@ def before(name: str, again: dict) -> Iterator[str]:
     values = [name]
     for value in values:
         given = taken_by(again[maker(value)]) if maker(value) in again else []
-        values += [each for each in given if each not in values]
+        values += [earlier for earlier in given if earlier not in values]
     return iter(values[1:])
 
 
@@ -86,7 +86,7 @@ def find_maxima_again(job) -> None:
         for key, made in again.user_conf.output.items():
             old, made.s[:] = made.s[0], [f"{name}/{key}_0"]
             shapes[made.s[0]].CopyFrom(shapes[old])
-        for signatures, known in zip(signatures_of(job, name, first.name), signatures_of(job, first.name)):
-            for place in known:
-                signatures[place].CopyFrom(known[place])
+        for signatures, originals in zip(signatures_of(job, name, first.name), signatures_of(job, first.name)):
+            for place in originals:
+                signatures[place].CopyFrom(originals[place])
         places[:] = [f"{name}/indice_0"]

@@ -53,7 +53,7 @@ class ChannelsLast(ResNet50):
         width = config.shape.width
         self.stem = channels_last.Convolution(make, "stem", COLOURS, width, 7, 2)
         self.norm = channels_last.NormRelu(make, width)
-        self.blocks = nn.Sequential(*(channels_last.Bottleneck(make, *each) for each in bottlenecks(width)))
+        self.blocks = nn.Sequential(*(channels_last.Bottleneck(make, *sizes) for sizes in bottlenecks(width)))
         features, self.classes = width * 8 * EXPANSION, config.shape.classes
         shape, std = (features, self.classes), math.sqrt(2.0 / features)
         self.classifier = make.normal("classifier.weight", shape, std, transposed=True)
@@ -79,7 +79,7 @@ def operators(scale: str, device: str) -> list[Operator]:
     """Batch normalisation with ReLU; on CUDA, all operators with channels last, in the precisions that have them so."""
     sizes = COMPARED[scale]
     precisions = (HALF, *((SINGLE,) if channels_last.takes_tf32() else ())) if device == "cuda" else ()
-    return [*norms(sizes), *(each for precision in precisions for each in with_channels_last(sizes, precision))]
+    return [*norms(sizes), *(operator for precision in precisions for operator in with_channels_last(sizes, precision))]
 
 
 def norms(sizes: Sizes) -> Iterator[Operator]:
@@ -114,7 +114,7 @@ def with_channels_last(sizes: Sizes, precision: str) -> Iterator[Operator]:
         name = f"convolution {inputs} to {outputs}, {size}x{size}, stride {stride}, at {side}x{side}"
         data = Input("data", (sizes.images, side, side, inputs), below=BRIGHTEST if inputs == COLOURS else 0)
         weight = Input("weight", (outputs, size, size, inputs), None, 1.0 / math.sqrt(inputs * size**2))
-        call, plain = (partial(each, stride=stride) for each in (convolution, plain_convolution))
+        call, plain = (partial(function, stride=stride) for function in (convolution, plain_convolution))
         yield operator(name, (data, weight), call, plain)
     channels, side = 4 * sizes.width, sizes.side // 4
     alone = norm_inputs(resnet50.norm_inputs(sizes, channels, side))
@@ -145,8 +145,10 @@ def convolutions(sizes: Sizes) -> list[tuple[int, int, int, int, int]]:
 def norm_inputs(given: tuple[Input, ...]) -> tuple[Input, ...]:
     """Inputs of batch normalisation, brought from (b, c, h, w) to (b, h, w, c)."""
     return tuple(
-        replace(each, shape=(each.shape[0], *each.shape[2:], each.shape[1]), axis=3) if len(each.shape) == 4 else each
-        for each in given
+        replace(argument, shape=(argument.shape[0], *argument.shape[2:], argument.shape[1]), axis=3)
+        if len(argument.shape) == 4
+        else argument
+        for argument in given
     )
 
 
@@ -177,7 +179,7 @@ class StatefulNormRelu:
 
 def in_single(*tensors) -> tuple:
     """The scale and shift of batch normalisation, which are fp32 also in half precision."""
-    return tuple(each.to(flow.float32) for each in tensors)
+    return tuple(tensor.to(flow.float32) for tensor in tensors)
 
 
 def plain_convolution(x, weight, stride: int):

@@ -78,10 +78,10 @@ def stays_apart(job, part, axis: int) -> bool:
     if part.name not in table:
         return False
     signatures = table[part.name].bn_in_op2nd_sbp
-    spread = [each for signature in signatures.values() for each in signature.sbp_parallel]
+    spread = [sbp for signature in signatures.values() for sbp in signature.sbp_parallel]
     return not any(
-        each.HasField("partial_sum_parallel") or (each.HasField("split_parallel") and each.split_parallel.axis == axis)
-        for each in spread
+        sbp.HasField("partial_sum_parallel") or (sbp.HasField("split_parallel") and sbp.split_parallel.axis == axis)
+        for sbp in spread
     )
 
 
@@ -129,10 +129,10 @@ def check_the_norm(job) -> None:
     if len(checks) == len(roots) == 1:
         check, root = checks[0], roots[0]
         check.user_conf.input["x"].s[:] = root.user_conf.input["in"].s
-        for signatures, known in zip(signatures_of(job, check.name), signatures_of(job, root.name)):
+        for signatures, originals in zip(signatures_of(job, check.name), signatures_of(job, root.name)):
             for place in [place for place in signatures if place.startswith("x_")]:
                 del signatures[place]
-            signatures["x_0"].CopyFrom(known["in_0"])
+            signatures["x_0"].CopyFrom(originals["in_0"])
 
 
 def skip_copies(job) -> None:

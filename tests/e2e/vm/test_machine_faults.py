@@ -9,7 +9,7 @@ import pytest
 
 from repro.cluster.cluster import load_cluster
 from repro.cluster.inventory import ClusterError
-from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.ssh.nodes import NodePool
 from repro.preflight.framework import FAILED, choose, of_cluster, run_checks
 from repro.preflight.network import CHECKS
@@ -84,7 +84,7 @@ def test_a_disk_that_fills(launcher, machines, tmp_path):
 
 def refusal(machines, folder) -> str:
     """What keeps a run from starting."""
-    code = Code(trainer(folder))
+    code = UploadedCode(trainer(folder))
     with pytest.raises(ClusterError) as error, NodePool(load_cluster(machines.inventory), code, "tests"):
         pass
     return str(error.value)

@@ -4,12 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from repro.cluster.ssh import RemoteError, Result
+from repro.cluster.ssh import CommandResult, RemoteError
 from repro.launch.nodes.agent_answer import ask_agent
 
 
 def node_that_says(stdout="", stderr="", status=0):
-    result = Result(stdout, stderr, status)
+    result = CommandResult(stdout, stderr, status)
     return SimpleNamespace(node=SimpleNamespace(name="n1"), run=lambda argv, **options: result)
 
 

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from repro.cluster.ssh import RemoteError, Result
-from repro.launch.nodes.code_upload import RECEIVE, Code, deliver
+from repro.cluster.ssh import CommandResult, RemoteError
+from repro.launch.nodes.code_upload import RECEIVE, UploadedCode, deliver
 from repro.runs.program_files import files_digest
 from repro.utils.paths import sha256_of
 from tests.support.clusters import V100
@@ -31,7 +31,7 @@ def receive(work, monkeypatch):
 
 
 def test_the_digest_there_is_that_of_the_code(tmp_path):
-    sent = Code()
+    sent = UploadedCode()
     given = json.dumps({"work": str(tmp_path), "digest": sent.digest, "files": sent.files})
     done = subprocess.run([sys.executable, "-c", RECEIVE], input=given, capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip()) == (0, sent.folder(str(tmp_path))), done.stderr
@@ -88,8 +88,10 @@ PERMISSION = "PermissionError: [Errno 13] Permission denied: '/var/lib/w/code'"
 )
 def test_why_a_node_does_not_take_the_code(status, stderr, said, provisions):
     """Provisioning is named only where it helps: it makes the folder."""
-    remote = SimpleNamespace(cluster=V100, node=V100.nodes[0], run=lambda argv, **given: Result("", stderr, status))
+    remote = SimpleNamespace(
+        cluster=V100, node=V100.nodes[0], run=lambda argv, **given: CommandResult("", stderr, status)
+    )
     with pytest.raises(RemoteError) as error:
-        deliver(remote, Code())
+        deliver(remote, UploadedCode())
     assert said in str(error.value)
     assert ("make provision" in str(error.value)) == provisions

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from repro.cluster.cluster import Baseline
-from repro.launch.nodes.code_upload import Code
-from repro.launch.nodes.commands import Host, network_environment
+from repro.cluster.cluster import BaselinePlace
+from repro.launch.nodes.code_upload import UploadedCode
+from repro.launch.nodes.commands import NodeFacts, network_environment
 from repro.launch.nodes.work import dry_lines, work_of
 from repro.launch.placement import place
 from repro.planning.unit import Unit
@@ -15,7 +15,8 @@ from tests.support.clusters import DIGEST, NODES, V100
 
 CPUS = ("0-19,40-59",) * 4 + ("20-39,60-79",) * 4
 HOSTS = [
-    Host(f"10.1.0.{i}", "1000:1000", "/var/lib/w/venv/launch.py", CPUS, ("0",) * 4 + ("1",) * 4) for i in range(1, 5)
+    NodeFacts(f"10.1.0.{i}", "1000:1000", "/var/lib/w/venv/launch.py", CPUS, ("0",) * 4 + ("1",) * 4)
+    for i in range(1, 5)
 ]
 
 
@@ -25,7 +26,7 @@ def unit(data=1, tensor=1, pipeline=1, device="cuda", name="case"):
 
 
 def orders(cluster=V100, run="run-1", **options):
-    work = work_of(cluster, Code(), unit(**options), False, 29500, run, "repeat-1.attempt-1")
+    work = work_of(cluster, UploadedCode(), unit(**options), False, 29500, run, "repeat-1.attempt-1")
     return [work.order(index, HOSTS) for index in range(len(work.placement.nodes))]
 
 
@@ -36,7 +37,7 @@ def after(argv, option):
 @pytest.mark.parametrize("runtime", ["docker", "venv"])
 def test_units_in_tf32_and_no_others_let_the_libraries_take_it(runtime):
     cluster = replace(
-        V100, stack="cu102-modern", runtime_name=runtime, baseline=Baseline("/opt/conda/bin/python", "pytorch:1")
+        V100, stack="cu102-modern", runtime_name=runtime, baseline=BaselinePlace("/opt/conda/bin/python", "pytorch:1")
     )
     wanted = {"CUBLAS_FORWARD_TF32=1", "CUDNN_FORWARD_TF32=1"}
     for made, gets in (
@@ -44,7 +45,7 @@ def test_units_in_tf32_and_no_others_let_the_libraries_take_it(runtime):
         (unit(), False),
         (replace(unit(), tf32=True, name="case.pytorch-tf32", baseline_of="case"), False),
     ):
-        order = work_of(cluster, Code(), made, False, 29500, "run-1", "repeat-1.attempt-1").order(0, HOSTS)
+        order = work_of(cluster, UploadedCode(), made, False, 29500, "run-1", "repeat-1.attempt-1").order(0, HOSTS)
         assert (wanted <= set(order["argv"])) == gets
         taken_away = {each.replace("=1", "=0") for each in wanted} <= set(order["argv"])
         assert taken_away == (not gets and not made.baseline_of), "whatever a job inherits from who submits it"
@@ -126,7 +127,7 @@ def test_gpus_are_counted_out_and_bound_to_what_is_next_to_them(ranks, gpus, cpu
 
 
 def test_without_known_affinity_there_is_no_binding(monkeypatch):
-    monkeypatch.setattr(f"{__name__}.HOSTS", [Host("10.1.0.1", "1:1", "", ("", ""), ("", ""))])
+    monkeypatch.setattr(f"{__name__}.HOSTS", [NodeFacts("10.1.0.1", "1:1", "", ("", ""), ("", ""))])
     argv = orders(data=2)[0]["argv"]
     assert "--cpuset-cpus" not in argv
     assert "--cpuset-mems" not in argv
@@ -190,7 +191,7 @@ def test_no_name_can_break_out():
 
 
 def test_dry_lines_name_every_node_and_can_be_read_by_a_shell():
-    lines = list(dry_lines(V100, Code(), [unit(data=16, name=NASTY.replace("\n", ""))], False, 29500))
+    lines = list(dry_lines(V100, UploadedCode(), [unit(data=16, name=NASTY.replace("\n", ""))], False, 29500))
     commands = [shlex.split(line) for line in lines if not line.startswith("#")]
     assert len(commands) == 2
     assert [after(argv, "--node_rank") for argv in commands] == [["0"], ["1"]]
@@ -258,12 +259,12 @@ def test_oneflow_s_own_transfers_take_the_first_adapter_also_on_the_cpu():
 
 def baseline_order(cluster, **options):
     made = replace(unit(**options), name="case.pytorch", baseline_of="case", framework="pytorch")
-    work = work_of(cluster, Code.of(cluster), made, False, 29500, "run-1", "repeat-1.attempt-1")
+    work = work_of(cluster, UploadedCode.of(cluster), made, False, 29500, "run-1", "repeat-1.attempt-1")
     return [work.order(index, HOSTS) for index in range(len(work.placement.nodes))]
 
 
 def test_a_baseline_runs_in_the_image_that_the_inventory_names():
-    cluster = replace(V100, baseline=Baseline("/opt/conda/bin/python", "pytorch:1"), stack="cu102-modern")
+    cluster = replace(V100, baseline=BaselinePlace("/opt/conda/bin/python", "pytorch:1"), stack="cu102-modern")
     first, *others = baseline_order(cluster, data=32)
     assert len(others) == 3
     for rank, order in enumerate((first, *others)):
@@ -280,7 +281,7 @@ def test_a_baseline_runs_in_the_image_that_the_inventory_names():
 
 
 def test_a_baseline_in_a_venv_has_the_interpreter_of_its_own():
-    cluster = replace(V100, baseline=Baseline("/opt/pytorch/bin/python"), runtime_name="venv")
+    cluster = replace(V100, baseline=BaselinePlace("/opt/pytorch/bin/python"), runtime_name="venv")
     (order,) = baseline_order(cluster)
     program = order["argv"][order["argv"].index("/opt/pytorch/bin/python") :]
     assert program[2].endswith("/repro/baselines/run.py") and program[2].startswith("/var/lib/w/code/")
@@ -288,6 +289,6 @@ def test_a_baseline_in_a_venv_has_the_interpreter_of_its_own():
 
 
 def test_the_code_of_baselines_goes_along_where_there_are_any():
-    assert not any(name.startswith("repro/baselines/") for name in Code.of(V100).files)
-    cluster = replace(V100, baseline=Baseline("/opt/conda/bin/python", "pytorch:1"))
-    assert {"repro/baselines/run.py", "repro/launch/agent/rank_launcher.py"} <= Code.of(cluster).files.keys()
+    assert not any(name.startswith("repro/baselines/") for name in UploadedCode.of(V100).files)
+    cluster = replace(V100, baseline=BaselinePlace("/opt/conda/bin/python", "pytorch:1"))
+    assert {"repro/baselines/run.py", "repro/launch/agent/rank_launcher.py"} <= UploadedCode.of(cluster).files.keys()

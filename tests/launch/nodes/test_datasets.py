@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from repro.cluster.cluster import Baseline
+from repro.cluster.cluster import BaselinePlace
 from repro.cluster.ssh import RemoteError
 from repro.launch.base import LaunchSession
 from repro.launch.nodes.baselines import probe_argv, versions_on
@@ -120,7 +120,7 @@ def test_where_nothing_brings_data_that_is_said(text):
     LaunchSession.bring(SimpleNamespace(), None, [])
 
 
-IN_IMAGE = replace(V100, baseline=Baseline("/opt/conda/bin/python", "pytorch:1"))
+IN_IMAGE = replace(V100, baseline=BaselinePlace("/opt/conda/bin/python", "pytorch:1"))
 FOUND = {"torch": "2.4.0", "cuda": "12.4", "gpus": 8}
 
 
@@ -130,9 +130,9 @@ def test_pytorch_is_asked_in_its_image():
     assert versions_on(node, "7:8") == FOUND
     argv = probe_argv(IN_IMAGE, "7:8", "a-name")
     assert argv[-5:-2] == ["pytorch:1", "/opt/conda/bin/python", "-E"]
-    venv = replace(V100, baseline=Baseline("/opt/pytorch/bin/python"), runtime_name="venv")
+    venv = replace(V100, baseline=BaselinePlace("/opt/pytorch/bin/python"), runtime_name="venv")
     assert probe_argv(venv, "7:8", "a-name")[:2] == ["env", "/opt/pytorch/bin/python"]
-    sif = replace(V100, baseline=Baseline("/opt/pytorch/bin/python", "/x.sif"), runtime_name="apptainer")
+    sif = replace(V100, baseline=BaselinePlace("/opt/pytorch/bin/python", "/x.sif"), runtime_name="apptainer")
     assert {"--nv", "/x.sif"} <= set(probe_argv(sif, "7:8", "a-name"))
 
 

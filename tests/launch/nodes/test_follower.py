@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from repro.launch.attempt import Limits, PauseDetector, StallDetector, interruptible
-from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.nodes.follower import AttemptFollower
-from repro.launch.nodes.work import Work, work_of
+from repro.launch.nodes.work import NodeWork, work_of
 from repro.planning.plan import make_plan
 from repro.published.cases import load_catalogue
 from tests.support.clusters import NODES, V100
@@ -23,7 +23,7 @@ BEGUN = '{"event": "start", "rank": 3, "time": 1}\n'
 def follower(tmp_path):
     unit = make_plan(load_catalogue().select("bert", None), 0, "smoke", 1, processes=1).units[0]
     unit = replace(unit, config={**unit.config, "layout": {"data": 4, "tensor": 1, "pipeline": 1}})
-    work = work_of(CLUSTER, Code(), unit, True, 29500, "run", "repeat-1.attempt-1")
+    work = work_of(CLUSTER, UploadedCode(), unit, True, 29500, "run", "repeat-1.attempt-1")
     return AttemptFollower(work, tmp_path, Limits())
 
 
@@ -119,7 +119,7 @@ def test_a_controller_that_slept_blames_itself_for_a_job_that_is_over(follower, 
 
 def test_a_controller_that_slept_for_less_than_nodes_wait_does_not_blame_itself(follower, monkeypatch):
     """Nodes of a job wait as long as the inventory says."""
-    monkeypatch.setattr(Work, "lease_s", 600.0)
+    monkeypatch.setattr(NodeWork, "lease_s", 600.0)
     clock = iter([1000.0, 1060.0])
     monkeypatch.setattr(PauseDetector, "_now", staticmethod(lambda: next(clock, 1064.0)))
     assert followed(follower, {"gone": "the connection was lost"}) == "n2 was lost: the connection was lost"

@@ -14,7 +14,7 @@ from repro.cli.settings import Invocation
 from repro.cluster.inventory import ClusterError
 from repro.launch.kernels import PROGRAM, KernelError
 from repro.launch.nodes import kernels as on_nodes
-from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.nodes.target import ClusterTarget
 from repro.launch.ssh.launcher import SshLauncher
 from repro.planning.plan import make_plan
@@ -63,7 +63,7 @@ def bench(cluster, tmp_path):
 
     def run(model="resnet50", **changes):
         changed = replace(cluster, **changes)
-        code = Code(standins(tmp_path / "programs"), changed.stack == "cu102-modern")
+        code = UploadedCode(standins(tmp_path / "programs"), changed.stack == "cu102-modern")
         launcher = SshLauncher(ClusterTarget(changed, code, changed.port))
         plan = make_plan(load_catalogue().select(model, None), 1, "published", 1)
         session = Session(invocation=Invocation("bench", {}), options=RunOptions(runs=tmp_path / "runs"))
@@ -108,7 +108,7 @@ def test_what_cannot_be_compared_is_never_started(cluster, gpu, tmp_path):
     gpu("Tesla V100-SXM2-16GB")
     plan = make_plan(load_catalogue().select("gpt", "DP_1x1x1*"), 1, "published", 1)
     session = Session(invocation=Invocation("bench", {}), options=RunOptions(runs=tmp_path / "runs"))
-    launcher = SshLauncher(ClusterTarget(cluster, Code(), cluster.port))
+    launcher = SshLauncher(ClusterTarget(cluster, UploadedCode(), cluster.port))
     with pytest.raises(KernelError, match="node0: the operators cannot be compared with the CPU: rank 0 on node0"):
         session.run_on_cluster(None, launcher, lambda: (plan, {}))
     assert not (tmp_path / "runs").exists()
@@ -173,4 +173,4 @@ def test_a_venv_without_a_compiler_is_refused_before_it_is_used(cluster, gpu, mo
 def test_the_real_program_goes_to_nodes_with_the_trainer():
     """What stands in for it here has its name."""
     assert PROGRAM.name == "kernels.py"
-    assert f"repro/trainers/{PROGRAM.name}" in Code().files
+    assert f"repro/trainers/{PROGRAM.name}" in UploadedCode().files

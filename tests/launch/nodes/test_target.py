@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from repro.launch.nodes.code_upload import Code
-from repro.launch.nodes.commands import Host
+from repro.launch.nodes.code_upload import UploadedCode
+from repro.launch.nodes.commands import NodeFacts
 from repro.launch.nodes.target import ClusterTarget, unreadable_argv
 from repro.launch.nodes.work import work_of
 from repro.launch.ssh.launcher import SshLauncher, SshSession
@@ -19,7 +19,7 @@ from tests.support.recorded import Recorded
 
 
 def launcher(**changes) -> SshLauncher:
-    return SshLauncher(ClusterTarget(replace(V100, **changes), Code(), 29500))
+    return SshLauncher(ClusterTarget(replace(V100, **changes), UploadedCode(), 29500))
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def test_other_paths_are_not():
 
 def test_each_node_is_told_where_its_stand_ins_are():
     plan = with_data(make_plan(load_catalogue().select("resnet50", "resnet50_0808_1n1g_bs128"), 32))
-    work = work_of(V100, Code(), plan.units[0], False, 29500, "run-1", "repeat-1.attempt-1")
-    order = work.order(0, [Host("10.1.0.1", "1000:1000")])
+    work = work_of(V100, UploadedCode(), plan.units[0], False, 29500, "run-1", "repeat-1.attempt-1")
+    order = work.order(0, [NodeFacts("10.1.0.1", "1000:1000")])
     assert order["config"]["data"]["folder"] == "/var/lib/w/standins"
     assert order["caches"] == ["/var/lib/w/standins"], "made by the agent, as Docker would make it for root"
     assert "/var/lib/w/standins:/var/lib/w/standins" in order["argv"]

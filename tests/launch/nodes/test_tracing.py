@@ -4,25 +4,25 @@ from dataclasses import replace
 
 import pytest
 
-from repro.cluster.cluster import Baseline, Image
+from repro.cluster.cluster import BaselinePlace, Image
 from repro.images.stack import library_name
 from repro.launch.base import LaunchOptions
-from repro.launch.nodes.code_upload import Code
-from repro.launch.nodes.commands import Host
+from repro.launch.nodes.code_upload import UploadedCode
+from repro.launch.nodes.commands import NodeFacts
 from repro.launch.nodes.tracing import Tracing
 from repro.launch.nodes.work import work_of
 from repro.launch.select import select
 from repro.planning.unit import Unit
 from tests.support.clusters import V100
 
-HOSTS = [Host(f"10.1.0.{i}", "1000:1000", "/var/lib/w/venv/launch.py") for i in range(1, 5)]
+HOSTS = [NodeFacts(f"10.1.0.{i}", "1000:1000", "/var/lib/w/venv/launch.py") for i in range(1, 5)]
 TRACER = f"/var/lib/w/compat/{library_name('kernel_trace')}"
 
 
 def orders(cluster, tracing=Tracing("/opt/cupti"), **more):  # noqa: B008
     config = {"layout": {"data": 16, "tensor": 1, "pipeline": 1}, "device": "cuda"}
     made = Unit("case", "gpt", config, {}, 8, **more)
-    work = work_of(cluster, Code(), made, False, 29500, "run-1", "repeat-1.attempt-1")
+    work = work_of(cluster, UploadedCode(), made, False, 29500, "run-1", "repeat-1.attempt-1")
     return [replace(work, tracing=tracing).order(index, HOSTS) for index in range(2)]
 
 
@@ -34,7 +34,7 @@ def variables(argv):
 
 @pytest.mark.parametrize("more", [{}, {"baseline_of": "other"}], ids=["trainer", "baseline"])
 def test_a_container_gets_the_tracer_and_the_cupti_of_its_node(more):
-    cluster = replace(V100, baseline=Baseline("/opt/conda/bin/python", "pytorch:1"))
+    cluster = replace(V100, baseline=BaselinePlace("/opt/conda/bin/python", "pytorch:1"))
     first, second = orders(cluster, **more)
     folder, argv = first["folder"], first["argv"]
     assert variables(argv) == {
@@ -48,7 +48,7 @@ def test_a_container_gets_the_tracer_and_the_cupti_of_its_node(more):
     assert (path, command[0]) == (TRACER, "gcc")
     assert f"{TRACER}.partial" in command
     (source,) = (word for word in command if word.endswith("/docker/compat/kernel_trace.c"))
-    assert source.startswith("/var/lib/w/code/") and "docker/compat/kernel_trace.c" in Code().files
+    assert source.startswith("/var/lib/w/code/") and "docker/compat/kernel_trace.c" in UploadedCode().files
     assert (variables(second["argv"]), second["cupti"], second["libraries"]) == ({}, {}, {}), "it has no rank 0"
 
 

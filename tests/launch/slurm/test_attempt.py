@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 from repro.cluster.cluster import Cluster, Image, Node, Slurm
-from repro.cluster.ssh import Result
+from repro.cluster.ssh import CommandResult
 from repro.launch.agent.lock import SEAM as LOCK_FOLDER
 from repro.launch.attempt import Limits, free_port
-from repro.launch.nodes.code_upload import Code
-from repro.launch.nodes.commands import Host
+from repro.launch.nodes.code_upload import UploadedCode
+from repro.launch.nodes.commands import NodeFacts
 from repro.launch.nodes.work import work_of
 from repro.launch.slurm.attempt import minutes_of, slurm_attempts
 from repro.launch.slurm.batch_script import JobRequest, work_of_step
-from repro.launch.slurm.client import Job, SlurmClient, SlurmError, parse_account, parse_job
+from repro.launch.slurm.client import SlurmClient, SlurmError, SlurmJob, parse_account, parse_job
 from repro.launch.slurm.jobs import Jobs
 from repro.planning.unit import Unit
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
@@ -86,11 +86,14 @@ def order_in(folder, unit=None, code=None, **changes):
     """The order of the first step of a job, for an attempt on both nodes."""
     request = request_in(folder, **changes)
     made = unit or unit_of()
-    work = work_of(request.cluster, code or Code(), made, True, 29500, request.run, "repeat-1.attempt-1")
+    work = work_of(request.cluster, code or UploadedCode(), made, True, 29500, request.run, "repeat-1.attempt-1")
     step = work_of_step(request, work)
-    hosts = [Host("10.1.0.1", "1000:1000", "/venv/launch.py"), Host("10.1.0.2", "1000:1000", "/venv/launch.py")]
+    hosts = [
+        NodeFacts("10.1.0.1", "1000:1000", "/venv/launch.py"),
+        NodeFacts("10.1.0.2", "1000:1000", "/venv/launch.py"),
+    ]
     names = {node.name: index for index, node in enumerate(work.placement.nodes)}
-    return json.loads(request.order(1, request.owner("it", "run"), code or Code(), step.orders(hosts), names))
+    return json.loads(request.order(1, request.owner("it", "run"), code or UploadedCode(), step.orders(hosts), names))
 
 
 def unquoted(script):
@@ -161,8 +164,8 @@ def test_a_job_removes_no_container_but_its_own(tmp_path):
     requests = [replace(request_in(tmp_path, runtime_name="docker"), token=token) for token in ("0a1b", "0a1c")]
     for each in requests:
         match = re.search(r"--filter 'name=(\S+)' --filter \"label=reproduction.user=\$\(id -u\)\"", each.sweep())
-        works = [work_of(other.cluster, Code(), unit_of(), True, 29500, "run", "1") for other in requests]
-        orders = [work_of_step(*pair).orders([Host("", "")] * 2) for pair in zip(requests, works, strict=True)]
+        works = [work_of(other.cluster, UploadedCode(), unit_of(), True, 29500, "run", "1") for other in requests]
+        orders = [work_of_step(*pair).orders([NodeFacts("", "")] * 2) for pair in zip(requests, works, strict=True)]
         own = [bool(re.search(match[1], f"/{order['listed2']['container']}")) for order in orders]
         assert own == [other is each for other in requests]
 
@@ -194,19 +197,19 @@ def test_containers_are_started_by_the_same_words_as_over_ssh(tmp_path):
     [
         (
             "JobId=7 JobName=a JobState=PENDING Reason=Resources NodeList=(null) ExitCode=0:0",
-            Job(7, "PENDING", "Resources", ""),
+            SlurmJob(7, "PENDING", "Resources", ""),
         ),
         (
             "JobId=7 JobState=RUNNING Reason=None NodeList=node[1-2] ReqNodeList=x ExitCode=0:0",
-            Job(7, "RUNNING", "None", "node[1-2]"),
+            SlurmJob(7, "RUNNING", "None", "node[1-2]"),
         ),
         (
             "JobId=7 JobState=FAILED Reason=NonZeroExitCode NodeList=node1 ExitCode=3:0 DerivedExitCode=1:0",
-            Job(7, "FAILED", "NonZeroExitCode", "node1", 3),
+            SlurmJob(7, "FAILED", "NonZeroExitCode", "node1", 3),
         ),
         (
             "JobId=7 JobState=NODE_FAIL Reason=NodeDown NodeList=node[1-2] ExitCode=0:9",
-            Job(7, "NODE_FAIL", "NodeDown", "node[1-2]", 0, 9),
+            SlurmJob(7, "NODE_FAIL", "NodeDown", "node[1-2]", 0, 9),
         ),
     ],
 )
@@ -215,8 +218,8 @@ def test_states_are_read_of_scontrol(line, job):
 
 
 def test_states_are_read_of_the_accounts():
-    assert parse_account(7, "CANCELLED by 1000|0:15|None assigned\n") == Job(7, "CANCELLED", "", "", 0, 15)
-    assert parse_account(7, "COMPLETED|0:0|node[1-2]\n") == Job(7, "COMPLETED", "", "node[1-2]")
+    assert parse_account(7, "CANCELLED by 1000|0:15|None assigned\n") == SlurmJob(7, "CANCELLED", "", "", 0, 15)
+    assert parse_account(7, "COMPLETED|0:0|node[1-2]\n") == SlurmJob(7, "COMPLETED", "", "node[1-2]")
     with pytest.raises(SlurmError, match="no longer knows job 7"):
         parse_account(7, "")
 
@@ -234,15 +237,15 @@ def test_states_are_read_of_the_accounts():
     ],
 )
 def test_each_end_has_its_reason(state, message):
-    job = Job(7, state, "", "node[1-2]", 3)
+    job = SlurmJob(7, state, "", "node[1-2]", 3)
     assert job.ended
     assert job.failure(30).text() == message
 
 
 @pytest.mark.parametrize("state", ["PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED"])
 def test_a_job_that_goes_on_has_not_ended(state):
-    assert not Job(7, state).ended
-    assert Job(7, state).waits == (state in ("PENDING", "CONFIGURING"))
+    assert not SlurmJob(7, state).ended
+    assert SlurmJob(7, state).waits == (state in ("PENDING", "CONFIGURING"))
 
 
 def test_failures_are_said_in_chinese():
@@ -250,12 +253,12 @@ def test_failures_are_said_in_chinese():
 
     translate = catalogue("zh").gettext
     for state in ("TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "CANCELLED", "FAILED"):
-        assert re.search(r"[一-鿿]", Job(7, state, "", "node1", 3).failure(30).text(translate)), state
+        assert re.search(r"[一-鿿]", SlurmJob(7, state, "", "node1", 3).failure(30).text(translate)), state
 
 
 def test_what_sbatch_prints_besides_the_number_is_passed_over():
     outputs = iter(["sbatch: note\n17;cluster\n", "no\n"])
-    queue = SlurmClient(lambda argv, **options: Result(next(outputs), "", 0))
+    queue = SlurmClient(lambda argv, **options: CommandResult(next(outputs), "", 0))
     assert queue.submit("x") == 17
     with pytest.raises(SlurmError, match="no job number"):
         queue.submit("x")
@@ -282,7 +285,7 @@ def site(tmp_path, slurm):
 
 def jobs_of(site, code=None, **changes):
     cluster = cluster_of(site, **changes)
-    return Jobs(cluster, code or Code(STANDIN), free_port(), "the run", minutes_of(cluster, 3600), True)
+    return Jobs(cluster, code or UploadedCode(STANDIN), free_port(), "the run", minutes_of(cluster, 3600), True)
 
 
 def attempt(site, unit=None, limits=None, **changes):
@@ -470,12 +473,12 @@ def test_a_job_ends_by_itself_when_its_controller_is_gone(site, slurm, monkeypat
     request = JobRequest(cluster, "the case", "the run", 2, 0, 10, "token")
     subprocess.run(["sbatch", "--parsable"], input=request.script(), text=True, check=True)
     wait_until(lambda: job_processes(site) and Path(request.messages, "lease").exists(), "the job was not started")
-    work = work_of_step(request, work_of(cluster, Code(STANDIN), unit_of(), True, free_port(), "the run", "1"))
+    work = work_of_step(request, work_of(cluster, UploadedCode(STANDIN), unit_of(), True, free_port(), "the run", "1"))
     assert work.lease_s == 8
-    hosts = [Host("127.0.0.1", "", str(launcher_of(site)))] * 2
+    hosts = [NodeFacts("127.0.0.1", "", str(launcher_of(site)))] * 2
     orders = {f"node{number}": order for number, order in enumerate(work.orders(hosts).values(), 1)}
     Path(request.messages, "nodes-1").write_text("2 node1,node2\n")
-    text = request.order(1, request.owner("it", "the run"), Code(STANDIN), orders, {"node1": 0, "node2": 1})
+    text = request.order(1, request.owner("it", "the run"), UploadedCode(STANDIN), orders, {"node1": 0, "node2": 1})
     Path(request.messages, ".order").write_text(text)
     Path(request.messages, ".order").rename(Path(request.messages, "order-1"))
     wait_until(lambda: any("--config" in command for _, _, command in job_processes(site)), "no rank was started")

@@ -19,7 +19,7 @@ import pytest
 from repro.cli.options import RunOptions
 from repro.cli.session import Session
 from repro.cli.settings import Exit, Invocation
-from repro.cluster.cluster import Baseline, Cluster, Image, Node, Slurm
+from repro.cluster.cluster import BaselinePlace, Cluster, Image, Node, Slurm
 from repro.cluster.inventory import ClusterError
 from repro.launch.agent.lock import SEAM as LOCK_FOLDER
 from repro.launch.agent.lock import current_holder
@@ -27,17 +27,17 @@ from repro.launch.attempt import Limits, free_port, ignore, interruptible
 from repro.launch.base import LaunchOptions
 from repro.launch.kernels import KernelError, precisions_of
 from repro.launch.nodes import kernels as on_nodes
-from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.nodes.datasets import folder_on_nodes
 from repro.launch.nodes.target import ClusterTarget
 from repro.launch.nodes.tracing import Tracing
 from repro.launch.slurm import allocation as allocations
 from repro.launch.slurm import inspection
 from repro.launch.slurm import jobs as jobs_module
-from repro.launch.slurm.allocation import Allocation, Step
+from repro.launch.slurm.allocation import Allocation, SlurmStep
 from repro.launch.slurm.attempt import slurm_attempts
 from repro.launch.slurm.batch_script import JobRequest
-from repro.launch.slurm.client import Backoff, Job
+from repro.launch.slurm.client import Backoff, SlurmJob
 from repro.launch.slurm.jobs import Jobs, Size
 from repro.launch.slurm.launcher import SlurmLauncher
 from repro.launch.traced import traced_on_nodes
@@ -95,7 +95,7 @@ def bench(tmp_path, cluster):
 
     def run(plan, code=None, before=None, wrapped=lambda attempt_of: attempt_of, datasets=(), **changes):
         changed = replace(cluster, **changes)
-        target = ClusterTarget(changed, code or Code(STANDIN), changed.port)
+        target = ClusterTarget(changed, code or UploadedCode(STANDIN), changed.port)
         session = Session(
             invocation=Invocation("bench", {}), options=RunOptions(runs=tmp_path / "runs", run=before and before.id)
         )
@@ -201,7 +201,7 @@ def gpu(cluster, tmp_path, monkeypatch):
 
     def lay(name="Tesla V100-SXM2-16GB"):
         lay_gpu(tmp_path / "gpu", name)
-        return Code(standins(tmp_path / "programs")), {"gpu": name, "gpus_per_node": 2}
+        return UploadedCode(standins(tmp_path / "programs")), {"gpu": name, "gpus_per_node": 2}
 
     lay.calls = lambda: len(calls.read_text().splitlines()) if calls.exists() else 0
     return lay
@@ -271,7 +271,7 @@ def pytorch(tmp_path):
     def lay(other="-", broken="-"):
         interpreter.write_text(PYTORCH.format(python=TRAINER_PYTHON, other=other, broken=broken))
         interpreter.chmod(0o755)
-        return {"code": Code(STANDIN, baseline=STANDIN), "baseline": Baseline(str(interpreter))}
+        return {"code": UploadedCode(STANDIN, baseline=STANDIN), "baseline": BaselinePlace(str(interpreter))}
 
     return lay
 
@@ -421,7 +421,7 @@ def test_data_that_arrives_altered_is_refused_before_the_run(bench, cluster, tex
 
 def test_a_node_that_is_new_to_a_run_gets_data_before_an_attempt(cluster, text, asked, tmp_path):
     alone, both = reading(smoke((1, 4)), cluster, text).units
-    jobs = Jobs(cluster, Code(STANDIN), cluster.port, "the run", 10, True)
+    jobs = Jobs(cluster, UploadedCode(STANDIN), cluster.port, "the run", 10, True)
     jobs.datasets = (text,)
     make = slurm_attempts(jobs, Limits(), True)
     for turn, unit in enumerate((alone, both, alone)):
@@ -478,7 +478,7 @@ def test_a_run_may_keep_one_job_for_all_its_attempts(bench, jobs_folder):
 
 def test_a_node_tells_which_attempt_it_is_locked_for(cluster, tmp_path, jobs_folder, monkeypatch):
     """Also in a job that was submitted before its run had a name."""
-    jobs = Jobs(cluster, Code(STANDIN), cluster.port, "some-1a2b3c4d", 30, True)
+    jobs = Jobs(cluster, UploadedCode(STANDIN), cluster.port, "some-1a2b3c4d", 30, True)
     with interruptible() as interrupts:
         jobs.give_back(jobs.take("nodes of a run", Size(2), None, ignore, interrupts), spare=True)
     jobs.run = "the run"
@@ -503,7 +503,7 @@ def test_without_that_each_attempt_is_a_job(bench, jobs_folder):
 
 
 def test_a_kept_job_outlives_an_attempt_that_fails_or_hangs(cluster, tmp_path, jobs_folder, monkeypatch):
-    jobs = Jobs(replace(cluster, slurm=KEPT), Code(STANDIN), cluster.port, "the run", 30, True)
+    jobs = Jobs(replace(cluster, slurm=KEPT), UploadedCode(STANDIN), cluster.port, "the run", 30, True)
     (unit,) = smoke().units
     make = slurm_attempts(jobs, Limits(stall_timeout_s=4), True)
     faults = iter(["exit=3@3", "hang@0 hang@1 hang@2 hang@3", ""])
@@ -515,7 +515,7 @@ def test_a_kept_job_outlives_an_attempt_that_fails_or_hangs(cluster, tmp_path, j
             f"import os, runpy\nos.environ['STANDIN'] = {fault!r}\n"
             f"runpy.run_path({str(STANDIN)!r}, run_name='__main__')\n"
         )
-        jobs.code = Code(script)
+        jobs.code = UploadedCode(script)
         outcomes.append(make(unit, _folder(tmp_path, str(number))).run())
     failures = [outcome.failure and outcome.failure.text() for outcome in outcomes]
     assert failures == [
@@ -529,7 +529,7 @@ def test_a_kept_job_outlives_an_attempt_that_fails_or_hangs(cluster, tmp_path, j
 
 
 def test_a_kept_job_that_was_cancelled_is_replaced(cluster, tmp_path, jobs_folder):
-    jobs = Jobs(replace(cluster, slurm=KEPT), Code(STANDIN), cluster.port, "the run", 30, True)
+    jobs = Jobs(replace(cluster, slurm=KEPT), UploadedCode(STANDIN), cluster.port, "the run", 30, True)
     (unit,) = smoke((1,)).units
     make = slurm_attempts(jobs, Limits(), True)
     assert make(unit, _folder(tmp_path, "1")).run().failure is None
@@ -555,7 +555,9 @@ def test_a_job_asks_for_the_time_of_an_attempt(cluster):
 def test_a_controller_that_reads_nothing_for_a_while_goes_on_where_it_was(cluster, tmp_path, monkeypatch):
     """As when the connection to the login node is down: the job lives by its lease, and nothing counts as hanging."""
     monkeypatch.setattr(allocations, "LEASE_S", 3.0)
-    jobs = Jobs(replace(cluster, slurm=Slurm(lease_seconds=600)), Code(STANDIN), cluster.port, "the run", 30, True)
+    jobs = Jobs(
+        replace(cluster, slurm=Slurm(lease_seconds=600)), UploadedCode(STANDIN), cluster.port, "the run", 30, True
+    )
     (unit,) = smoke().units
     monkeypatch.setenv("STANDIN", "slow=16@0")
     away = threading.Event()
@@ -600,7 +602,7 @@ def test_a_node_counts_as_silent_only_while_something_can_be_read(cluster, unrea
     assert f"-lt {lease} ]" in request.script()
     job, now = Allocation(request), time.monotonic()
     job._readers = [SimpleNamespace(alive=now - unread)]
-    step = Step(1, ["node1"], None)
+    step = SlurmStep(1, ["node1"], None)
     step.heard[0] = now - heard
     silences = job.silences(step)
     assert silences == (None if expected is None else {0: pytest.approx(expected, abs=0.5)})
@@ -612,8 +614,8 @@ def test_what_nodes_sent_before_their_step_was_ended_is_taken_although_it_is_rea
     job, taken = Allocation(JobRequest(cluster, "case", "run", 1, 0, 30, "token")), []
     late = {"file": "logs/local_rank_0/stdout", "at": 0, "data": "x"}
     job._readers = [SimpleNamespace(wait_for_all=lambda patience: job._take(0, late))]
-    job._job, job.names = Job(1, "RUNNING"), ["node1"]
-    step = Step(1, ["node1"], SimpleNamespace(put=lambda index, message: taken.append(message)))
+    job._job, job.names = SlurmJob(1, "RUNNING"), ["node1"]
+    step = SlurmStep(1, ["node1"], SimpleNamespace(put=lambda index, message: taken.append(message)))
     job._running[1], job._on_node[0] = step, 1
     step.ended.set()
     assert job.stop(step)
@@ -637,7 +639,9 @@ def test_slurm_is_asked_less_and_less_until_something_happens(monkeypatch):
 
 def test_an_end_that_slurm_knows_of_is_found_at_once_also_with_a_long_interval(cluster, tmp_path, monkeypatch):
     monkeypatch.setenv("STANDIN", "hang@0 hang@1 hang@2 hang@3")
-    jobs = Jobs(replace(cluster, slurm=Slurm(poll_seconds=3600)), Code(STANDIN), cluster.port, "the run", 30, True)
+    jobs = Jobs(
+        replace(cluster, slurm=Slurm(poll_seconds=3600)), UploadedCode(STANDIN), cluster.port, "the run", 30, True
+    )
     (unit,) = smoke().units
     cancelled = []
 

@@ -20,7 +20,7 @@ from repro.cluster.inventory import ClusterError
 from repro.cluster.ssh import RemoteError
 from repro.launch.attempt import Limits, free_port
 from repro.launch.host_environment import capture
-from repro.launch.nodes.code_upload import Code, deliver
+from repro.launch.nodes.code_upload import UploadedCode, deliver
 from repro.launch.nodes.tracing import Tracing
 from repro.launch.nodes.unlock import free, survey
 from repro.launch.runner import Bench
@@ -70,10 +70,10 @@ def cluster(tmp_path, monkeypatch):
     server.stop()
 
 
-def code(folder: Path, faults="", wait="") -> Code:
+def code(folder: Path, faults="", wait="") -> UploadedCode:
     folder.mkdir(exist_ok=True)
     (folder / "trainer.py").write_text(WRAPPER.format(faults=faults, wait=wait, standin=str(STANDIN)))
-    return Code(folder / "trainer.py")
+    return UploadedCode(folder / "trainer.py")
 
 
 def unit(ranks=2, name="bert, 'two' ranks"):
@@ -125,7 +125,7 @@ def test_what_a_site_s_modules_set_for_python_reaches_neither_agent_nor_ranks(cl
     with held(cluster, ["node0"], "provision"):
         pass
     assert gather(cluster)["node0"].fields["system.python"]
-    with NodePool(cluster, Code(script), "tests") as pool:
+    with NodePool(cluster, UploadedCode(script), "tests") as pool:
         (tmp_path / "attempt").mkdir()
         outcome = ssh_attempts(pool, "run", Limits(), True)(unit(2), tmp_path / "attempt").run(lambda event: None)
     assert outcome.failure is None, outcome
@@ -175,7 +175,7 @@ def test_retries_are_recorded_and_never_hide_what_failed(cluster, tmp_path):
     )
     plan = replace(make_plan(load_catalogue().select("bert", None), 0, "smoke", 1, processes=1), units=(unit(1),))
     run = Run.create("test", {"plan": plan.as_json(), "environment": {}}, tmp_path / "runs")
-    with NodePool(cluster, Code(script), "tests") as pool:
+    with NodePool(cluster, UploadedCode(script), "tests") as pool:
         Bench(run, plan, Silent(), ssh_attempts(pool, run.id, Limits(), True), retries=2).run_all()
     first, second = run.attempts()
     assert (first["status"], second["status"]) == ("failed", "ok")
@@ -473,16 +473,18 @@ if os.environ["RANK"] == {rank!r}:
 """
 
 
-def noisy(folder: Path, mib: int, rank: int = 0, piece: str = "(b'x' * 1023 + b'\\n')", faults: str = "") -> Code:
+def noisy(
+    folder: Path, mib: int, rank: int = 0, piece: str = "(b'x' * 1023 + b'\\n')", faults: str = ""
+) -> UploadedCode:
     """A trainer of which one rank prints MiB before its first row."""
     folder.mkdir(exist_ok=True)
     first = NOISE.format(rank=str(rank), piece=piece, mib=mib)
     text = first + WRAPPER.format(faults=faults, wait="", standin=str(STANDIN))
     (folder / "trainer.py").write_text(text)
-    return Code(folder / "trainer.py")
+    return UploadedCode(folder / "trainer.py")
 
 
-def noisy_attempt(cluster, folder: Path, sent: Code, ranks: int = 2):
+def noisy_attempt(cluster, folder: Path, sent: UploadedCode, ranks: int = 2):
     target = folder / "attempt"
     target.mkdir()
     with NodePool(cluster, sent, "tests") as pool:
@@ -559,7 +561,7 @@ def traced_attempt(cluster, tmp_path, cupti: Path, ranks: int = 2):
     script.write_text(DRIVER.format(standin=str(STANDIN)))
     target = tmp_path / "attempt"
     target.mkdir()
-    with NodePool(cluster, Code(script), "tests") as pool:
+    with NodePool(cluster, UploadedCode(script), "tests") as pool:
         made = ssh_attempts(pool, "run", Limits(), True)(unit(ranks), target)
         return made.traced(Tracing(str(cupti))).run(), target
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from repro.cluster.inventory import ClusterError
-from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.ssh.holding import held
 from repro.launch.ssh.nodes import NodePool
 from tests.support.patience import patience
@@ -27,7 +27,7 @@ def test_who_provisions_has_the_nodes_alone(cluster, tmp_path):
         ):
             held(cluster, ["node0"], "make deprovision").__enter__()
         with pytest.raises(ClusterError, match=r"node0: in use by .* for `make provision CLUSTER=x`"):
-            NodePool(cluster, Code(), "tests").__enter__()
+            NodePool(cluster, UploadedCode(), "tests").__enter__()
         assert time.monotonic() - began < patience(8)
     with held(cluster, ["node0"], "again"):
         pass

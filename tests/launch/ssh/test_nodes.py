@@ -8,7 +8,7 @@ import pytest
 
 from repro.cluster.inventory import ClusterError
 from repro.cluster.ssh import RemoteError
-from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.ssh import nodes
 from repro.launch.ssh.nodes import NodePool
 from tests.support.clusters import V100
@@ -47,7 +47,7 @@ def opened(monkeypatch):
 
 
 def test_members_are_in_the_order_of_the_inventory(opened):
-    with NodePool(V100, Code(), "tests") as pool:
+    with NodePool(V100, UploadedCode(), "tests") as pool:
         assert list(pool.members) == NAMES
         assert sorted(opened.now) == sorted(NAMES)
     assert opened.now == []
@@ -65,12 +65,12 @@ def test_members_are_in_the_order_of_the_inventory(opened):
 def test_no_session_stays_open_where_one_cannot_be_opened(opened, which, error, expected):
     opened.errors = {NAMES[which]: error}
     with pytest.raises(expected):
-        NodePool(V100, Code(), "tests").__enter__()
+        NodePool(V100, UploadedCode(), "tests").__enter__()
     assert opened.now == []
 
 
 def test_what_was_opened_again_is_closed_with_the_pool_although_another_failed(opened):
-    with NodePool(V100, Code(), "tests") as pool:
+    with NodePool(V100, UploadedCode(), "tests") as pool:
         for name in NAMES:
             pool.drop(name)
         opened.errors = {NAMES[0]: ValueError("a defect")}
@@ -83,13 +83,13 @@ def test_what_was_opened_again_is_closed_with_the_pool_although_another_failed(o
 def test_nodes_that_are_out_of_reach_are_named(opened):
     opened.errors = {NAMES[0]: RemoteError(NAMES[0], "no route")}
     with pytest.raises(ClusterError, match=f"cannot be used now:\n{NAMES[0]}: no route"):
-        NodePool(V100, Code(), "tests").__enter__()
+        NodePool(V100, UploadedCode(), "tests").__enter__()
 
 
 def test_nodes_are_checked_once_all_are_locked_and_one_that_is_unfit_is_given_back(opened):
     opened.unfit = {NAMES[1]: RemoteError(NAMES[1], "no OneFlow")}
     with pytest.raises(ClusterError, match=f"cannot be used now:\n{NAMES[1]}: no OneFlow"):
-        NodePool(V100, Code(), "tests").__enter__()
+        NodePool(V100, UploadedCode(), "tests").__enter__()
     assert opened.now == []
     assert opened.steps == ["locked"] * len(NAMES) + ["checked"] * len(NAMES)
 
@@ -104,12 +104,12 @@ def test_one_machine_under_two_names_is_named_at_once(server, tmp_path):
     with pytest.raises(
         ClusterError, match=r"node[01] and node[01] are the same machine, .* leave one of them out of .*yml"
     ):
-        NodePool(cluster, Code(), "tests").__enter__()
+        NodePool(cluster, UploadedCode(), "tests").__enter__()
     assert time.monotonic() - began < patience(6)
 
 
 def test_nodes_of_one_host_name_are_said(opened):
-    with NodePool(V100, Code(), "tests") as pool:
+    with NodePool(V100, UploadedCode(), "tests") as pool:
         for name, member in pool.members.items():
             member.facts = {"host": "localhost" if name in NAMES[:2] else name}
         (said,) = pool.namesakes()

@@ -23,7 +23,7 @@ from repro.published.audit.flops import efficiency
 from repro.published.audit.material import Material
 from repro.published.audit.plausibility import implied_tflops, state_floor_mib
 from repro.published.cases import Catalogue, Layout
-from repro.published.figures import Figure
+from repro.published.figures import PrintedNumber
 from repro.published.noise import published_noise
 
 PUBLISHED = Material.load()
@@ -33,7 +33,9 @@ DP8, PP = "DP_8x1x1_16_1536x16", "DP_PP_8x1x4_512_1536x16"
 
 def with_figure(name: str, **figures: float) -> Material:
     """The published data with other figures of one case."""
-    changed = {key: Figure(str(value)) if isinstance(value, float | int) else value for key, value in figures.items()}
+    changed = {
+        key: PrintedNumber(str(value)) if isinstance(value, float | int) else value for key, value in figures.items()
+    }
     return with_case(name, published=replace(CASES[name].published, **changed))
 
 
@@ -99,9 +101,9 @@ def test_memory_below_the_state_is_found(name):
 
 def test_a_peer_below_the_state_is_found():
     least = state_floor_mib(CASES[DP8])
-    below = with_peer(lambda peer: peer.case == DP8, memory_mib=Figure(f"{math.floor(least)}"))
+    below = with_peer(lambda peer: peer.case == DP8, memory_mib=PrintedNumber(f"{math.floor(least)}"))
     assert new(plausibility.memory_floors, below) == {f"peers/memory-floor-Megatron-LM/{DP8}/memory_mib"}
-    above = with_peer(lambda peer: peer.case == DP8, memory_mib=Figure(f"{math.ceil(least)}"))
+    above = with_peer(lambda peer: peer.case == DP8, memory_mib=PrintedNumber(f"{math.ceil(least)}"))
     assert not new(plausibility.memory_floors, above)
 
 
@@ -205,7 +207,7 @@ def test_a_peer_above_the_peak_is_found(framework, peak):
     )
     most = peer.throughput * peak / implied_tflops(case, peer.throughput)
     for factor, count in ((0.999, 0), (1.001, 1)):
-        changed = with_peer(lambda each: each is peer, throughput=Figure(f"{most * factor:.4f}"))
+        changed = with_peer(lambda each: each is peer, throughput=PrintedNumber(f"{most * factor:.4f}"))
         assert len(new(plausibility.peaks, changed)) == count
 
 
@@ -223,7 +225,7 @@ def test_work_of_each_model_is_that_of_the_literature():
 def test_a_peer_that_loses_by_more_gpus_is_found(factor, found):
     before = next(p for p in PUBLISHED.peers if p.framework == "DeepSpeed" and p.gpus == 8)
     changed = with_peer(
-        lambda p: p.framework == "DeepSpeed" and p.gpus == 16, throughput=Figure(f"{before.throughput * factor}")
+        lambda p: p.framework == "DeepSpeed" and p.gpus == 16, throughput=PrintedNumber(f"{before.throughput * factor}")
     )
     place = "peers/peer-scaling/gpt-DeepSpeed-0.3.0+7d4d742-ZeRO-0-bs4-16-GPU/throughput"
     assert (place in new(plausibility.peer_scaling, changed)) is found
@@ -233,7 +235,9 @@ def test_a_peer_that_loses_by_more_gpus_is_found(factor, found):
 def test_a_peer_that_gains_more_than_its_gpus_beyond_the_noise_is_found(sigmas, found):
     most = 2 * (1 + sigmas * math.sqrt(2) * published_noise(PUBLISHED.cases).largest)
     before = next(p for p in PUBLISHED.peers if p.framework == "Megatron-LM" and p.case == "DP_16x1x1_32_1536x16")
-    changed = with_peer(lambda p: p.case == "DP_32x1x1_64_1536x16", throughput=Figure(f"{before.throughput * most}"))
+    changed = with_peer(
+        lambda p: p.case == "DP_32x1x1_64_1536x16", throughput=PrintedNumber(f"{before.throughput * most}")
+    )
     assert len(new(plausibility.peer_scaling, changed)) == found
 
 
@@ -247,7 +251,7 @@ def test_a_peer_that_gains_far_less_than_the_others_is_found(share, found):
     single = next(p for p in PUBLISHED.peers if p.framework == "MXNet" and p.model == "resnet50")
     changed = with_peer(
         lambda p: p.framework == "MXNet" and p.model == "resnet50" and p.gpus == 8,
-        throughput=Figure(f"{single.throughput * others[3] * share}"),
+        throughput=PrintedNumber(f"{single.throughput * others[3] * share}"),
     )
     place = "peers/peer-step/resnet50-MXNet-1.6.0-bs128-8-GPU/throughput"
     assert (place in new(plausibility.peer_scaling, changed)) is found
@@ -257,7 +261,7 @@ def test_a_peer_that_gains_far_less_than_the_others_is_found(share, found):
 def test_fewer_than_three_other_frameworks_are_no_measure(frameworks, found):
     others = ("OneFlow", "NGC MXNet", "NGC PyTorch")[:frameworks]
     slow = with_peer(
-        lambda p: p.framework == "MXNet" and p.model == "resnet50" and p.gpus == 8, throughput=Figure("1000")
+        lambda p: p.framework == "MXNet" and p.model == "resnet50" and p.gpus == 8, throughput=PrintedNumber("1000")
     )
     kept = tuple(p for p in slow.peers if p.model == "resnet50" and p.framework in ("MXNet", *others))
     changed = replace(PUBLISHED, peers=kept)
@@ -371,7 +375,7 @@ def test_a_run_off_its_median_by_more_than_five_spreads_is_found(spreads, found)
     case, noise = CASES[name], published_noise(PUBLISHED.cases)
     usual = max(cv for other, cv in noise.cvs.items() if CASES[other].report == case.report and other != name)
     runs = list(case.published.repeats)
-    runs[4] = Figure(f"{149.8 * (1 - spreads * usual)}")
+    runs[4] = PrintedNumber(f"{149.8 * (1 - spreads * usual)}")
     changed = with_figure(name, repeats=tuple(runs))
     assert new(arithmetic.outliers, changed) == ({f"{case.report}/outlier/{name}/run-5"} if found else set())
 
@@ -580,7 +584,7 @@ def test_a_switch_says_what_it_switches_on(flag, less, found):
     )
     first = next(case for case in PUBLISHED.cases_of(report) if case.optimizer_sharding)
     plain = next(case for case in PUBLISHED.cases_of(report) if not case.optimizer_sharding)
-    figures = {first.name: Figure(str(less)), plain.name: Figure("11301")}
+    figures = {first.name: PrintedNumber(str(less)), plain.name: PrintedNumber("11301")}
     cases = tuple(
         replace(case, published=replace(case.published, memory_mib=figures[case.name]))
         if case.name in figures
@@ -812,7 +816,7 @@ def test_an_outlier_is_said_with_both_spreads():
     name = "bert_1n1g_bs96"
     case, noise = CASES[name], published_noise(PUBLISHED.cases)
     usual = max(cv for other, cv in noise.cvs.items() if CASES[other].report == case.report and other != name)
-    runs = (*case.published.repeats[:4], Figure("140.0"), *case.published.repeats[5:])
+    runs = (*case.published.repeats[:4], PrintedNumber("140.0"), *case.published.repeats[5:])
     (said,) = [each for each in arithmetic.outliers(with_figure(name, repeats=runs)) if each and name in each.id]
     assert f"run 5 is {100 * (1 - 140 / 149.8):.2f}% off the median 149.8" in str(said.rule)
     assert f"is {100 * usual:.2f}%" in str(said.rule)
@@ -829,7 +833,7 @@ def test_a_median_that_is_wrong_is_said_with_its_source_if_it_has_one():
 def test_peers_have_a_latency_to_be_compared_or_none():
     before = ids(arithmetic.latencies, PUBLISHED)
     assert ids(arithmetic.latencies, with_peer(lambda peer: peer.case and peer.latency_ms, latency_ms=None)) == before
-    other = with_peer(lambda peer: not peer.case, latency_ms=Figure("1.0"))
+    other = with_peer(lambda peer: not peer.case, latency_ms=PrintedNumber("1.0"))
     assert ids(arithmetic.latencies, other) == before
 
 
@@ -951,7 +955,7 @@ def savings(memory: float | None, layout: Layout | None = None):
     """What is found of the sharded small GPT on 8 GPUs where it takes this memory, unsharded 11301 MiB."""
     pair = (ZERO, "gpt2_small_1n8g_bs4_zero0")
     changes = {"layout": layout} if layout else {}
-    figures = {ZERO: memory and Figure(str(memory)), pair[1]: Figure("11301")}
+    figures = {ZERO: memory and PrintedNumber(str(memory)), pair[1]: PrintedNumber("11301")}
     cases = tuple(
         replace(case, **changes, published=replace(case.published, memory_mib=figures[case.name]))
         if case.name in pair
@@ -995,7 +999,7 @@ def test_bounds_of_work_and_of_scaling_are_said():
     case = CASES[DP8]
     (said,) = [each for each in plausibility.peaks(with_figure(DP8, throughput=1000.0)) if each]
     assert said.expected == f"<= {1000 * 125 / implied_tflops(case, 1000.0):.2f}"
-    slow = with_peer(lambda p: p.framework == "DeepSpeed" and p.gpus == 16, throughput=Figure("1"))
+    slow = with_peer(lambda p: p.framework == "DeepSpeed" and p.gpus == 16, throughput=PrintedNumber("1"))
     most = 2 * (1 + 3 * math.sqrt(2) * published_noise(PUBLISHED.cases).largest)
     texts = [str(each.rule) for each in plausibility.peer_scaling(slow) if each and "DeepSpeed" in each.id]
     assert any("2 times the GPUs" in text and f"1 to {most:.3f} is plausible" in text for text in texts)
@@ -1081,7 +1085,7 @@ def test_a_single_equal_figure_is_no_copy():
     ],
 )
 def test_a_group_of_repeats_that_another_case_has_is_found(repeats, found):
-    changed = with_figure("bert_1n8g_bs64", repeats=tuple(Figure(str(each)) for each in repeats))
+    changed = with_figure("bert_1n8g_bs64", repeats=tuple(PrintedNumber(str(each)) for each in repeats))
     assert ("bert-2020-08-22/copied-repeats/bert_1n8g_bs64/repeats" in ids(twice.copied_repeats, changed)) is found
 
 
@@ -1098,7 +1102,7 @@ def test_memory_of_one_configuration_under_two_names(factor, found):
     changed = with_figure(name, memory_mib=round(memory * factor, 3))
     assert bool(new(twice.one_configuration, changed)) is found
     peer = next(each for each in PUBLISHED.peers if each.case == DP8)
-    other = with_peer(lambda each: each.case == name, memory_mib=Figure(f"{peer.memory_mib * factor:.3f}"))
+    other = with_peer(lambda each: each.case == name, memory_mib=PrintedNumber(f"{peer.memory_mib * factor:.3f}"))
     assert new(twice.one_configuration, other) == ({f"peers/same-memory/{name}/memory_mib"} if found else set())
 
 
@@ -1112,19 +1116,19 @@ def test_a_larger_batch_that_is_much_slower_is_found(share, found):
     assert bool(new(bounds.larger_batches, changed)) is found
     peers = [each for each in PUBLISHED.peers if each.framework == "MXNet" and each.model == "bert" and each.gpus == 1]
     assert [each.micro_batch for each in peers] == [32, 64]
-    slow = with_peer(lambda each: each is peers[1], throughput=Figure(f"{peers[0].throughput * share:.4f}"))
+    slow = with_peer(lambda each: each is peers[1], throughput=PrintedNumber(f"{peers[0].throughput * share:.4f}"))
     assert bool(new(bounds.larger_batches, slow)) is found
 
 
 @pytest.mark.parametrize(("memory", "found"), [(16160, False), (16161, True), (0, True), (1, False)])
 def test_a_peer_has_the_memory_of_the_card(memory, found):
-    changed = with_peer(lambda each: each.framework == "DeepSpeed", memory_mib=Figure(str(memory)))
+    changed = with_peer(lambda each: each.framework == "DeepSpeed", memory_mib=PrintedNumber(str(memory)))
     assert bool(new(bounds.devices, changed)) is found
 
 
 @pytest.mark.parametrize(("share", "found"), [(100, False), (101, True), (1, False), (0, True)])
 def test_a_gpu_is_busy_all_of_the_time_at_most(share, found):
-    changed = with_peer(lambda each: each.framework == "DeepSpeed", gpu_utilisation=Figure(str(share)))
+    changed = with_peer(lambda each: each.framework == "DeepSpeed", gpu_utilisation=PrintedNumber(str(share)))
     assert bool(new(bounds.devices, changed)) is found
     case = with_figure("gpt2_small_2n8g_bs4_zero0", gpu_utilisation=share)
     assert bool(new(bounds.devices, case)) is found
@@ -1135,7 +1139,7 @@ def test_a_sharded_peer_takes_less_than_an_unsharded_one(memory, found):
     def first(each):
         return each.optimizer_sharding == 1 and each.gpus == 8
 
-    assert bool(new(bounds.sharded_peers, with_peer(first, memory_mib=Figure(str(memory))))) is found
+    assert bool(new(bounds.sharded_peers, with_peer(first, memory_mib=PrintedNumber(str(memory))))) is found
 
 
 @pytest.mark.parametrize(

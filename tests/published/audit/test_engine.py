@@ -9,7 +9,7 @@ import pytest
 from repro.published.audit.engine import as_json, audit, differences
 from repro.published.audit.flops import gpt_flop
 from repro.published.cases import CaseError
-from repro.published.figures import Figure
+from repro.published.figures import PrintedNumber
 from repro.utils.paths import DATA
 from tests.support.paths import ROOT
 
@@ -241,7 +241,7 @@ def test_efficiency_is_what_the_team_published():
     rows = {row["case"]: row for row in AUDIT.material.catalogue.report(GPT).also("efficiency")}
     assert len(AUDIT.efficiencies) == 18
     for each in AUDIT.efficiencies:
-        assert Figure(f"{float(rows[each.case]['tflops_per_gpu']):.2f}").agrees(each.tflops_per_gpu)
+        assert PrintedNumber(f"{float(rows[each.case]['tflops_per_gpu']):.2f}").agrees(each.tflops_per_gpu)
         assert rows[each.case]["percent_of_peak"] == round(100 * each.share_of_peak)
 
 

@@ -16,7 +16,7 @@ from repro.published.audit.findings import (
     unless,
 )
 from repro.published.cases import load_catalogue
-from repro.published.figures import Figure
+from repro.published.figures import PrintedNumber
 
 CASE = load_catalogue().case("bert_1n8g_bs96")
 RULE = Message("a rule")
@@ -52,11 +52,11 @@ def test_what_is_known_is_from_the_report_or_from_elsewhere():
 
 
 def test_a_figure_that_its_digits_explain_holds():
-    assert compare("c", CASE, "speedup", Figure("7.73"), 7.7336, RULE) is HOLDS
-    found = compare("c", CASE, "speedup", Figure("7.74"), 7.7336, RULE)
+    assert compare("c", CASE, "speedup", PrintedNumber("7.73"), 7.7336, RULE) is HOLDS
+    found = compare("c", CASE, "speedup", PrintedNumber("7.74"), 7.7336, RULE)
     assert (found.severity, found.printed, found.expected, found.evidence) == ("error", "7.74", "7.73", None)
     assert (found.report, found.place) == (CASE.report, Place("results", CASE.name, "speedup"))
-    assert compare("c", CASE, "speedup", Figure("7.74"), 7.7336, RULE, report="other").report == "other"
+    assert compare("c", CASE, "speedup", PrintedNumber("7.74"), 7.7336, RULE, report="other").report == "other"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_figure_that_its_digits_explain_holds():
 )
 def test_what_unrounded_inputs_may_have_given_is_a_warning(reach, severity):
     """7.7 is anything from 7.65 to 7.75."""
-    printed = Figure("7.7")
+    printed = PrintedNumber("7.7")
     ends = {7.75: printed + printed.half_unit, 7.65: printed - printed.half_unit}
     found = compare("c", CASE, "speedup", printed, 9.0, RULE, reach=tuple(ends.get(end, end) for end in reach))
     assert found.severity == severity
@@ -81,14 +81,14 @@ def test_what_unrounded_inputs_may_have_given_is_a_warning(reach, severity):
 
 
 def test_how_far_rounding_reaches():
-    low, high = ratio_reach(Figure("1158.5"), Figure("149.8"), 2.0)
+    low, high = ratio_reach(PrintedNumber("1158.5"), PrintedNumber("149.8"), 2.0)
     assert (low, high) == pytest.approx((2 * 1158.45 / 149.85, 2 * 1158.55 / 149.75), rel=1e-12)
 
 
 def test_a_printed_value_has_at_least_so_many_decimals():
     assert as_figure(41).decimals == 0 and as_figure("41.5").decimals == 1
     assert as_figure(41, 2).decimals == 2 and str(as_figure("41.0", 2)) == "41.00"
-    precise = Figure("41.123")
+    precise = PrintedNumber("41.123")
     assert as_figure(precise, 2) is precise and as_figure(precise, 3) is precise
     assert at_precision(2.345, 1) == "2.3"
 

@@ -3,13 +3,13 @@
 from repro.analysis.convergence import Convergence, ConvergenceResult, Goal
 from repro.analysis.evidence import Evidence
 from repro.analysis.kernel_trace import Kernel, Profile
-from repro.analysis.loss_curves import CurveComparison, Curves, Deviation, Tolerance
+from repro.analysis.loss_curves import CurveComparison, CurveDeviation, Curves, CurveTolerance
 from repro.analysis.profiles import ProfileComparison, Profiled, Profiles
 from repro.planning.loss_curves import CONTROL, ERROR, LAYOUT
 from repro.planning.unit import Unit
 from repro.report.host.correctness import shown, shown_figures
 from repro.report.host.notes import Notes
-from repro.report.host.results import Host
+from repro.report.host.results import MeasuredHost
 from repro.report.host.run import KeptRun
 from repro.runs.failures import Failure
 from repro.runs.record import Run
@@ -20,7 +20,7 @@ from tests.support.pages import cells
 ENGLISH = catalogue("en").gettext
 
 
-def host_of(tmp_path, *shown) -> Host:
+def host_of(tmp_path, *shown) -> MeasuredHost:
     description = {"created": 1.79e9, "command": "make x", "environment": {"gpus": [H200]}}
     runs = (
         KeptRun(
@@ -38,7 +38,7 @@ def host_of(tmp_path, *shown) -> Host:
         )
         for number, each in enumerate(shown, 1)
     )
-    return Host("h200", tmp_path, tuple(runs), (), (), Notes({}))
+    return MeasuredHost("h200", tmp_path, tuple(runs), (), (), Notes({}))
 
 
 def unit(name, role="", model="gpt", **more) -> Unit:
@@ -49,7 +49,7 @@ def unit(name, role="", model="gpt", **more) -> Unit:
 def test_curves_are_counted_from_their_comparisons(tmp_path):
     def comparison(name, role, apart):
         return CurveComparison(
-            unit(name, role), ((1.0,),), (1.0,), Deviation(apart, apart, apart), Tolerance(1e-4, 0.0)
+            unit(name, role), ((1.0,),), (1.0,), CurveDeviation(apart, apart, apart), CurveTolerance(1e-4, 0.0)
         )
 
     curves = Curves(

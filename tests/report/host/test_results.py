@@ -23,7 +23,7 @@ from repro.report.host.results import (
     targets_for,
     targets_of,
 )
-from repro.report.host.rows import MET, MISSED, OPEN, Target, configuration
+from repro.report.host.rows import MET, MISSED, OPEN, RatioTarget, configuration
 from repro.runs.digests import entered, list_of, remove
 from repro.runs.manifest import verify
 from repro.runs.record import RecordError
@@ -43,7 +43,7 @@ def quick(unit) -> float:
 )
 def test_the_whole_interval_decides(low, high, status):
     interval = Interval(low, high, 0.95, "", (3, 3)) if low else TooFew((1, 1), 2)
-    assert Target("ratio", 1.0).status(Ratio(1.05, interval)) == status
+    assert RatioTarget("ratio", 1.0).status(Ratio(1.05, interval)) == status
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_the_whole_interval_decides(low, high, status):
     [(0.95, 1.05, MET), (1.2, 1.25, MISSED), (0.8, 0.85, MISSED), (1.05, 1.15, OPEN), (0.8, 1.2, OPEN)],
 )
 def test_an_expectation_that_is_exceeded_is_not_met(low, high, status):
-    target = Target("expectation", 0.9, 1.11)
+    target = RatioTarget("expectation", 0.9, 1.11)
     assert target.status(Ratio(1.0, Interval(low, high, 0.95, "", (3, 3)))) == status
     assert str(target) == "0.90–1.11"
 

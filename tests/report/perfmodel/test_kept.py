@@ -8,7 +8,7 @@ from repro.perfmodel.constants import load_calibration
 from repro.perfmodel.hardware import from_devices
 from repro.perfmodel.predict import expect_unit
 from repro.perfmodel.validation import FILE, as_toml, check_frame, load_measurements
-from repro.perfmodel.work import TUNED_PROGRAM, Job
+from repro.perfmodel.work import TUNED_PROGRAM, ModelJob
 from repro.planning.derived import case_of
 from repro.report.host.keep import keep
 from repro.report.host.results import hosts, load
@@ -54,7 +54,7 @@ def test_one_job_has_one_prediction(kept):
                 gpu = from_devices(run.gpus[0]["name"], result.unit.world_size).gpu.name
                 program = result.unit.program
                 expected = expect_unit(result.unit, run.gpus)
-                known = modelled.get((gpu, program, Job.of(case, program)))
+                known = modelled.get((gpu, program, ModelJob.of(case, program)))
                 assert known is None or expected.throughput == pytest.approx(known, rel=1e-12)
                 seen += known is not None
     assert seen > len(frame), "some trainings were measured more than once"

@@ -3,7 +3,7 @@
 import pytest
 
 from repro.launch.host_environment import capture
-from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.nodes.target import ClusterTarget
 from repro.planning.plan import make_plan
 from repro.published.cases import load_catalogue
@@ -17,7 +17,7 @@ from tests.support.clusters import V100
     ("language", "message"), [("en", "not known: no fingerprint was taken"), ("zh", "未知：未采集节点指纹")]
 )
 def test_nodes_without_a_fingerprint(language, message):
-    environment = ClusterTarget(V100, Code(), 29500).environment("slurm", [], {})
+    environment = ClusterTarget(V100, UploadedCode(), 29500).environment("slurm", [], {})
     section = environment_section(catalogue(language).gettext, {**capture(), **environment}, {})
     page = markdown(Document(language, "", "", (section,)), None)
     assert message in page

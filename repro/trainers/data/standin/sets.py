@@ -137,10 +137,10 @@ def writer_of(name: str) -> Callable[[Path, StandIn], dict[str, Any]]:
 
 def digest(files: Mapping[str, Path]) -> str:
     """SHA-256 of the names and contents of files, sorted by name."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for name, path in sorted(files.items()):
-        found.update(json.dumps([name, hashlib.sha256(path.read_bytes()).hexdigest()]).encode())
-    return found.hexdigest()
+        hasher.update(json.dumps([name, hashlib.sha256(path.read_bytes()).hexdigest()]).encode())
+    return hasher.hexdigest()
 
 
 def facts_of(folder: Path) -> dict[str, Any]:

@@ -45,20 +45,20 @@ def write(folder: Path, standin: StandIn) -> dict:
 def words(generator: np.random.Generator) -> list[str]:
     """Distinct words, the most frequent first; short words tend to come early."""
     shares = zipf_shares(len(LETTERS))
-    found: dict[str, None] = {}
-    while len(found) < LEXICON:
+    lexicon: dict[str, None] = {}
+    while len(lexicon) < LEXICON:
         letters = np.searchsorted(shares, generator.random(1 + generator.poisson(MEAN_LETTERS - 1)))
-        found["".join(LETTERS[letter] for letter in letters)] = None
-    return list(found)
+        lexicon["".join(LETTERS[letter] for letter in letters)] = None
+    return list(lexicon)
 
 
 def merges_of(lexicon: list[str], count: int) -> list[tuple[str, str]]:
     """The first `count` merges, which build words and their leading space from left to right."""
     space = byte_characters()[ord(" ")]
-    found: dict[tuple[str, str], None] = {}
+    merges: dict[tuple[str, str], None] = {}
     for word in lexicon:
         for place, letter in enumerate(word):
-            if len(found) == count:
-                return list(found)
-            found[(space + word[:place], letter)] = None
-    return list(found)
+            if len(merges) == count:
+                return list(merges)
+            merges[(space + word[:place], letter)] = None
+    return list(merges)
