@@ -110,13 +110,13 @@ def _highest(cases: Sequence[Case]) -> dict:
 
 def _audited(_: Translate, audit: Audit, claims: Sequence[Claim]) -> str:
     """How many findings there are, and whether one makes a published throughput wrong."""
-    found = [finding for finding in audit.findings if not finding.hint]
-    errors = sum(finding.severity == "error" for finding in found)
+    findings = [finding for finding in audit.findings if not finding.hint]
+    errors = sum(finding.severity == "error" for finding in findings)
     wrong = _wrong(claims)
     text = _(
         "**Audited:** {comparisons} comparisons of the published figures gave [{findings} findings](audit.html), {errors} of them errors."
     )
-    text = text.format(comparisons=sum(check.compared for check in audit.checks), findings=len(found), errors=errors)
+    text = text.format(comparisons=sum(check.compared for check in audit.checks), findings=len(findings), errors=errors)
     if wrong:
         return text + _(" They put the throughput of {names} in doubt.").format(names=_(", ").join(wrong))
     return text + _(" None changes the throughput of a case.")
