@@ -12,6 +12,7 @@ from repro.runs.manifest import record
 from repro.runs.record import STAMPED, Run, write_json
 from repro.utils.paths import ROOT
 from tests.support import raw_output
+from tests.support.attempts import recorded
 from tests.support.synthetic import NCCL_LINE, VERSIONS, environment
 
 PYTORCH_VERSIONS = {"torch": "2.8.0", "cuda": "12.8", "nccl": "2.27.3", "python": "3.12.3"}
@@ -120,7 +121,7 @@ def preflight_folder(folder):
 
 def _attempt(run, unit, repeat, speed):
     """An attempt and its files; one without a speed has failed."""
-    started = began(run.id) + sum(each["wall_s"] for each in run.attempts())
+    started = began(run.id) + sum(each.wall_s for each in run.attempts())
     folder = run.attempt_folder(unit.name, repeat)
     here = folder.relative_to(run.folder).as_posix()
     output = f"{RUNS}/{run.id}/{here}"
@@ -174,4 +175,4 @@ def _attempt(run, unit, repeat, speed):
     if speed is None:
         failure = Failure("rank {rank} exited with status {status}", {"rank": 0, "status": 1}).as_json()
         attempt |= {"status": "failed", "failure": failure, "log_tail": f"no {CHECKOUT}/x", "throughput": None}
-    run.add_attempt(attempt)
+    run.add_attempt(recorded(attempt))

@@ -56,7 +56,7 @@ def measured(_: Translate, host: MeasuredHost) -> str:
     """What was measured on what, in one sentence."""
     levels = list(levels_of(host).values())
     exact, derived = levels.count(AS_PUBLISHED), levels.count(DERIVED)
-    attempts = [attempt["status"] for kept_run in host.runs for attempt in kept_run.attempts]
+    attempts = [attempt.status for kept_run in host.runs for attempt in kept_run.attempts]
     text = _(
         "Measured on {gpus}, {when}: {ran} of the {all} published cases ran, {exact} in their published configuration and "
         "{derived} shrunk or otherwise derived ({programs}){against} (runs: {runs}; attempts: "

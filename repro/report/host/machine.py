@@ -47,7 +47,7 @@ def runs(_: Translate, host: MeasuredHost) -> list[Section]:
             Cell(f"{kept_run.label} [{kept_run.run.id}](runs/{kept_run.run.path.name})", anchor=kept_run.run.id),
             *words(day(kept_run), host.sessions[kept_run.run.id], gpus(kept_run) or _("none"), commit(_, kept_run)),
             count(len(kept_run.attempts)),
-            count(sum(attempt["status"] == "failed" for attempt in kept_run.attempts)),
+            count(sum(attempt.status == "failed" for attempt in kept_run.attempts)),
             *words(_came_to(_, kept_run), f"`{kept_run.description['command']}`"),
         )
         for kept_run in host.runs
@@ -159,7 +159,7 @@ def _clocks(_: Translate, runs: Iterable[KeptRun]) -> str:
 
 
 def _ways(kept_run: KeptRun) -> str:
-    ways = {way for attempt in kept_run.attempts for way in (attempt.get("transport") or {}).get("ways", ())}
+    ways = {way for attempt in kept_run.attempts for way in attempt.transport.get("ways", ())}
     return ", ".join(sorted(ways))
 
 

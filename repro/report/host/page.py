@@ -28,7 +28,6 @@ from repro.report.numbers import short
 from repro.report.run.programs import deviation_section
 from repro.report.tables import NONE, columns, count, words
 from repro.runs.digests import NAME
-from repro.runs.failures import Failure
 from repro.runs.files import RecordError
 from repro.runs.program_versions import NAME as VERSIONS
 from repro.utils.i18n import LANGUAGES, Translate, catalogue
@@ -107,10 +106,10 @@ def _counting(_: Translate, host: MeasuredHost) -> list[Section]:
 def _failures(_: Translate, host: MeasuredHost) -> list[Section]:
     """Every attempt that failed, which no ratio counts; nothing if all succeeded."""
     cells = tuple(
-        words(link(kept_run), attempt["unit"], str(attempt["repeat"]), Failure.from_json(attempt["failure"]).text(_))
+        words(link(kept_run), attempt.unit, str(attempt.repeat), attempt.failure.text(_) if attempt.failure else "–")
         for kept_run in host.runs
         for attempt in kept_run.attempts
-        if attempt["status"] == "failed"
+        if attempt.status == "failed"
     )
     if not cells:
         return []

@@ -9,18 +9,20 @@ from repro.report.document import Section, Table
 from repro.report.host.results import MeasuredHost
 from repro.report.run.programs import PROGRAMS
 from repro.report.tables import columns, count, figure, share, words
+from repro.runs.attempts import Windows
 from repro.utils.i18n import Translate
 from repro.utils.stats import median
 
 
 def windows(_: Translate, host: MeasuredHost) -> list[Section]:
     """The second window and what is left after the last row, by what may change them; nothing without such figures."""
-    groups: dict[tuple, list[tuple[Unit, dict]]] = defaultdict(list)
+    groups: dict[tuple, list[tuple[Unit, Windows]]] = defaultdict(list)
     for kept_run in host.measured:
         units = {unit.name: unit for unit in kept_run.plan.units}
         for attempt in kept_run.attempts:
-            if "after_last_row_s" in attempt:
-                groups[_kind(units[attempt["unit"]])].append((units[attempt["unit"]], attempt))
+            if attempt.windows and attempt.windows.after_last_row_s is not None:
+                unit = units[attempt.unit]
+                groups[_kind(unit)].append((unit, attempt.windows))
     if not groups:
         return []
     caption = _(
@@ -48,9 +50,9 @@ def windows(_: Translate, host: MeasuredHost) -> list[Section]:
     for kind in sorted(groups):
         framework, program, model, generation, gpus = kind
         group = groups[kind]
-        iterations = [attempt["second_window_s"] * _rate(unit, attempt) for unit, attempt in group]
-        shares = [n / unit.config["log_interval"] for n, (unit, _attempt) in zip(iterations, group, strict=True)]
-        left = [attempt["after_last_row_s"] * _rate(unit, attempt) for unit, attempt in group]
+        iterations = [times.second_window_s * _rate(unit, times) for unit, times in group]
+        shares = [n / unit.config["log_interval"] for n, (unit, _times) in zip(iterations, group, strict=True)]
+        left = [(times.after_last_row_s or 0.0) * _rate(unit, times) for unit, times in group]
         closing = framework != "oneflow" and gpus > 1
         rows.append(
             (
@@ -60,7 +62,7 @@ def windows(_: Translate, host: MeasuredHost) -> list[Section]:
                 count(gpus),
                 count(len(group)),
                 share(median(shares)),
-                figure(1000 * median([attempt["second_window_s"] for _unit, attempt in group]), 0),
+                figure(1000 * median([times.second_window_s for _unit, times in group]), 0),
                 figure(median(iterations), 2),
                 figure(None if closing else median(left), 2),
             )
@@ -73,6 +75,6 @@ def _kind(unit: Unit) -> tuple:
     return unit.framework, unit.program, unit.model, unit.config["log_generation"], unit.world_size
 
 
-def _rate(unit: Unit, attempt: dict) -> float:
+def _rate(unit: Unit, times: Windows) -> float:
     """Iterations per second in the steady state."""
-    return attempt["steady_samples_per_s"] / unit.global_batch
+    return times.steady_samples_per_s / unit.global_batch

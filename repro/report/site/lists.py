@@ -78,7 +78,7 @@ def measured(language: str, hosts: Sequence[MeasuredHost]) -> Document:
         Field(_("Configurations run"), lambda kept_run: len(kept_run.plan.units), count),
         Field(
             _("Successful attempts"),
-            lambda kept_run: sum(attempt["status"] == "ok" for attempt in kept_run.attempts),
+            lambda kept_run: sum(attempt.status == "ok" for attempt in kept_run.attempts),
             count,
         ),
     )

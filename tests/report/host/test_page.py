@@ -17,6 +17,7 @@ from repro.report.host.figures import figure_specs
 from repro.report.host.notes import NOTES, Notes
 from repro.report.host.results import load
 from repro.report.html import check_same_structure
+from repro.runs.attempts import Windows
 from repro.runs.failures import Failure
 from repro.runs.record import RecordError
 from repro.utils.i18n import LANGUAGES, catalogue
@@ -144,11 +145,11 @@ def test_windows_left_out_are_told_by_what_may_change_them(host):
     (kept,) = host.runs
     units = {unit.name: unit for unit in kept.plan.units}
     attempts = [
-        {**each, "steady_samples_per_s": float(units[each["unit"]].global_batch), "second_window_s": -0.5}
+        replace(each, windows=Windows(float(units[each.unit].global_batch), -0.5))
         for each in kept.attempts
-        if each["status"] == "ok"
+        if each.status == "ok"
     ]
-    timed = [{**each, "after_last_row_s": 0.25} for each in attempts]
+    timed = [replace(each, windows=replace(each.windows, after_last_row_s=0.25)) for each in attempts]
     text = markdown(host_page.build(replace(host, runs=(replace(kept, attempts=timed),)), "en", []), host.folder)
     rows = table(text, "Windows left out of the steady state")
     assert {(row["Framework"], row["GPUs"]) for row in rows} == {
@@ -204,11 +205,11 @@ def test_both_languages_have_the_same_numbers(reproduced, host):
 def test_failed_attempts_are_shown_with_their_reasons(host, language, reason):
     first, *others = host.runs[0].attempts
     failure = Failure("the loss at iteration {iteration} is not a number", {"iteration": 70})
-    failed = first | {"status": "failed", "failure": failure.as_json()}
+    failed = replace(first, status="failed", failure=failure)
     changed = replace(host, runs=(replace(host.runs[0], attempts=[failed, *others]),))
     sections = {section.id: section for section in host_page.build(changed, language, []).sections}
     (row,) = cells(sections["failures"])
-    assert row[1:3] == [first["unit"], str(first["repeat"])] and reason in row[3]
+    assert row[1:3] == [first.unit, str(first.repeat)] and reason in row[3]
 
 
 def test_each_figure_has_its_own_name(host):
@@ -253,7 +254,7 @@ def test_other_measurements_make_another_page(altered):
     host = load("h200", altered)
     (kept,) = host.runs
     attempts = [
-        {**each, "throughput": each["throughput"] * 0.9} if each["unit"] == SHARDED and each["status"] == "ok" else each
+        replace(each, throughput=each.throughput * 0.9) if each.unit == SHARDED and each.status == "ok" else each
         for each in kept.attempts
     ]
     changed = replace(host, runs=(replace(kept, attempts=attempts, results=summarise(kept.plan, attempts)),))

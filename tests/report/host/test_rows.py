@@ -33,13 +33,13 @@ def again(kept, number, factor=1.0, commit="", code=None):
     environment = kept.description["environment"]
     environment = environment | ({"git_commit": commit, "git_changed_files": 0} if commit else {})
     attempts = [
-        each
-        | (
-            {"throughput": each["throughput"] * factor}
-            if each["status"] == "ok" and "pytorch" not in each["unit"]
-            else {}
+        replace(
+            each,
+            throughput=each.throughput * factor
+            if each.status == "ok" and "pytorch" not in each.unit
+            else each.throughput,
+            code={"sha256": code} if code else each.code,
         )
-        | ({"code": {"sha256": code}} if code else {})
         for each in kept.attempts
     ]
     created = kept.description["created"] + number * DAY
@@ -181,9 +181,7 @@ def with_tuned(kept, code):
     unit = next(each for each in kept.plan.units if each.name == ONE_GPU)
     tuned = replace(unit, name=f"{ONE_GPU}.tuned", program="tuned", config={**unit.config, "program": "tuned"})
     plan = replace(kept.plan, units=(*kept.plan.units, tuned))
-    copies = [
-        each | {"unit": tuned.name, "code": {"sha256": code}} for each in kept.attempts if each["unit"] == ONE_GPU
-    ]
+    copies = [replace(each, unit=tuned.name, code={"sha256": code}) for each in kept.attempts if each.unit == ONE_GPU]
     attempts = [*kept.attempts, *copies]
     results = summarise(plan, attempts)
     judged = replace(kept.judgement, comparisons=tuple(comparisons([(CATALOGUE.case(ONE_GPU), results[0])])))
