@@ -115,7 +115,7 @@ def test_a_list_that_cannot_be_written_is_named(archive, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(digests, "open", full, raising=False)
-    with pytest.raises(ReproError, match="the disk is full: .*SHA256SUMS could not be written"):
+    with pytest.raises(ReproError, match=r"the disk is full: .*SHA256SUMS could not be written"):
         enter(new, list_of(archive))
 
 
