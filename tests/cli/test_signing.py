@@ -41,6 +41,19 @@ def test_a_key_at_hand_signs_once_somebody_agrees(home, monkeypatch, capsys, sai
     assert f"Sign this and all later archives of h200 by {home} ({key.fingerprint})?" in asked
 
 
+def test_a_question_is_shown_before_its_answer_is_read(home, monkeypatch):
+    shown = io.BytesIO()
+
+    def readline():
+        assert shown.getvalue().endswith(b"[Y/n] ")
+        return "n\n"
+
+    monkeypatch.setattr(signing, "at_terminal", lambda: True)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(readline=readline))
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BufferedWriter(shown)))
+    assert chosen_key("h200", None, None) == (None, UNSIGNED)
+
+
 def test_of_several_keys_the_first_is_offered(home, monkeypatch):
     answering(monkeypatch, "y\n")
     other = home.with_name("id_rsa")
