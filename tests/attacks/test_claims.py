@@ -16,7 +16,7 @@ from repro.analysis.verdict import judge
 from repro.planning.plan import Plan, make_plan
 from repro.published.cases import load_catalogue
 from repro.report.host.rows import MET, OPEN, HostRow, RatioTarget, RunRatio
-from repro.runs.sessions import Span, sessions
+from repro.runs.sessions import RunSpan, sessions
 from tests.analysis.test_cross_hardware import measured
 from tests.support.bent import Attack, answer, check_stopped, listed_in, print_table
 from tests.support.synthetic import SIX, environment, published_run
@@ -33,7 +33,7 @@ attack = listed_in(ATTACKS)
 
 def status(began: list[float], ratios: list[float], **changes) -> str:
     """Of a target of at least 1.0, with runs that begin so many hours after the first one on a machine."""
-    spans = [Span(f"run-{at}", at * HOUR, at * HOUR, environment(**changes)) for at in began]
+    spans = [RunSpan(f"run-{at}", at * HOUR, at * HOUR, environment(**changes)) for at in began]
     named = sessions(spans)
     measurements = (
         RunRatio(None, None, None, ratio_over_sessions([ratio]), session=named[span.run])
