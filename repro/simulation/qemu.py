@@ -121,11 +121,14 @@ def start(command: list[str], folder: Path, name: str) -> None:
 
 
 def process_of(folder: Path, name: str) -> int | None:
-    """The process of a machine; None if it does not run."""
+    """The process of a machine; None if it does not run.
+
+    It is told by its program, since its words on the command line are there only some time after its start.
+    """
     with contextlib.suppress(OSError, ValueError):
         pid = int((folder / f"{name}.pid").read_text())
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if words[0] == QEMU.encode() and Path(os.readlink(f"/proc/{pid}/cwd")) == folder:
+        program = Path(os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)"))
+        if program.name == QEMU and Path(os.readlink(f"/proc/{pid}/cwd")) == folder:
             return pid
     return None
 
