@@ -27,7 +27,7 @@ class LibraryComparison:
 
     what: str
     expected: str
-    found: str
+    actual: str
     holds: bool | None
     source: str = ""
 
@@ -155,7 +155,7 @@ def _container(probed: dict) -> list[LibraryComparison]:
 def findings_table(report: ImageReport) -> tuple[list[TerminalColumn], list[list[str]]]:
     """Columns and rows in which `make image-check` prints a report."""
     marks = {True: "ok", False: "DIFFERS", None: "unknown"}
-    rows = [[marks[f.holds], f.what, f.expected, f.found, f.source] for f in report.findings]
+    rows = [[marks[f.holds], f.what, f.expected, f.actual, f.source] for f in report.findings]
     columns = [
         TerminalColumn(""),
         TerminalColumn(report.stack),

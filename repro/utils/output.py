@@ -17,7 +17,7 @@ UNLIMITED = 1000
 """The width where no terminal shows the table, in characters."""
 GAP = 2
 """Between two columns, in characters."""
-NARROWEST_TEXT = 24
+NARROWEST_TEXT = 20
 """The least width of a column that may be wrapped, in characters."""
 
 
@@ -79,7 +79,7 @@ def table_lines(columns: Sequence[TerminalColumn], rows: Sequence[Sequence[str]]
         left_out.append(columns[spare].title)
     drawn = [columns[number] for number in shown]
     lines = _row([column.title for column in drawn], drawn, widths, titles=True)
-    lines.append((GAP * " ").join("-" * each for each in widths))
+    lines.append((GAP * " ").join("-" * column_width for column_width in widths))
     for row in rows:
         lines += _row([row[number] for number in shown], drawn, widths)
     if left_out:

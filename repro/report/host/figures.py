@@ -98,15 +98,15 @@ def lines_of(host: MeasuredHost) -> dict[str, list[tuple[Case, dict[int, float]]
 
 def _published_points(case: Case) -> tuple[tuple[float, float], ...]:
     """Published efficiencies of the same work on each GPU, from one GPU on; none without a case on one GPU."""
-    work = [case_row(case)[each] for each in WORK_PER_GPU]
-    same = [each for each in load_catalogue().ported if [case_row(each)[name] for name in WORK_PER_GPU] == work]
-    parallel = {each.layout.world_size: each for each in same if each.layout.data == each.layout.world_size}
+    work = [case_row(case)[key] for key in WORK_PER_GPU]
+    same = [other for other in load_catalogue().ported if [case_row(other)[name] for name in WORK_PER_GPU] == work]
+    parallel = {other.layout.world_size: other for other in same if other.layout.data == other.layout.world_size}
     if 1 not in parallel:
         return ()
     single = float(parallel[1].published.throughput)
     return tuple(
-        (gpus, scaling_efficiency(float(each.published.throughput), gpus, single, 1))
-        for gpus, each in sorted(parallel.items())
+        (gpus, scaling_efficiency(float(other.published.throughput), gpus, single, 1))
+        for gpus, other in sorted(parallel.items())
     )
 
 
