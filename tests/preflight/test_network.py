@@ -126,7 +126,11 @@ def test_rounds_hold_each_pair_once_and_no_machine_twice(count):
 
 
 def answers(program, outcome):
-    return {program: "", f"timeout 30 {program}": outcome, "ip -j": '[{"addr_info": [{"local": "10.1.0.11", "prefixlen": 24}]}]'}
+    return {
+        program: "",
+        f"timeout 30 {program}": outcome,
+        "ip -j": '[{"addr_info": [{"local": "10.1.0.11", "prefixlen": 24}]}]',
+    }
 
 
 def bandwidth(*each, **expected):
