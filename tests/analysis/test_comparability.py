@@ -252,6 +252,7 @@ def test_a_library_that_is_missing_is_the_reason_for_sockets(hca):
     info = replace(info_of(TWO_NODES, transports=SOCKETS), lacks_verbs=True)
     (reason,) = reasons(TWO_NODES, unit_of(TWO_NODES), env, CLUSTER, info)
     assert "NCCL used NET/Socket because it could not open libibverbs.so" in reason.text()
+    assert (reason.expected, reason.measured) == ("InfiniBand (mlx5_0)" if hca else "NET/IB", "NET/Socket")
 
 
 # Remarks
