@@ -110,7 +110,9 @@ class CallbackModule(Default):
         if target:
             with open(f"{target}.now", "w", encoding="utf-8") as file:
                 begun = self._begun & self._play_tasks
-                json.dump([self._task, sorted(self._started), max(0, len(begun) - 1) / max(1, len(self._play_tasks))], file)
+                json.dump(
+                    [self._task, sorted(self._started), max(0, len(begun) - 1) / max(1, len(self._play_tasks))], file
+                )
 
     def _keep(self, result):
         failed = next((item for item in result.result.get("results", []) if item.get("failed")), result.result)

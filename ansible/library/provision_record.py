@@ -287,7 +287,9 @@ def main():
             module.exit_json(changed=False, done=[], left=[])
         done, left = record.undo(given["keep"], module.check_mode)
         module.exit_json(changed=True, done=done, left=left)
-    if given["state"] == "end" and module.check_mode:  # roles have added nothing; what others changed since is no change of theirs
+    if (
+        given["state"] == "end" and module.check_mode
+    ):  # roles have added nothing; what others changed since is no change of theirs
         module.exit_json(changed=False)
     noted = [given[name] for name in NOTED]
     changed = record.begin(*noted) if given["state"] == "begin" else record.end()

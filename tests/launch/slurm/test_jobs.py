@@ -596,9 +596,7 @@ def test_a_controller_that_reads_nothing_for_a_while_goes_on_where_it_was(cluste
     ("unread", "heard", "lease", "expected"),
     [(1, 4, 60, 3), (30, 31, 60, None), (30, 31, 7200, None), (61, 62, 60, 61), (61, 62, 7200, None)],
 )
-def test_a_node_counts_as_silent_only_while_something_can_be_read(
-    cluster, monkeypatch, unread, heard, lease, expected
-):
+def test_a_node_counts_as_silent_only_while_something_can_be_read(cluster, monkeypatch, unread, heard, lease, expected):
     """Ages in seconds: of the last line that was read at all, and of the node's last message; a lease, and the silence."""
     request = JobRequest(replace(cluster, slurm=Slurm(lease_seconds=lease)), "case", "run", 1, 0, 30, "token")
     assert f"-lt {lease} ]" in request.script()
