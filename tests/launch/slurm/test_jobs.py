@@ -594,16 +594,17 @@ def test_a_controller_that_reads_nothing_for_a_while_goes_on_where_it_was(cluste
     ("unread", "heard", "lease", "expected"),
     [(1, 4, 60, 3), (30, 31, 60, None), (30, 31, 7200, None), (61, 62, 60, 61), (61, 62, 7200, None)],
 )
-def test_a_node_counts_as_silent_only_while_something_can_be_read(cluster, unread, heard, lease, expected):
+def test_a_node_counts_as_silent_only_while_something_can_be_read(cluster, monkeypatch, unread, heard, lease, expected):
     """Ages in seconds: of the last line that was read at all, and of the node's last message; a lease, and the silence."""
     request = JobRequest(replace(cluster, slurm=Slurm(lease_seconds=lease)), "case", "run", 1, 0, 30, "token")
     assert f"-lt {lease} ]" in request.script()
     job, now = Allocation(request), time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     job._readers = [SimpleNamespace(alive=now - unread)]
     step = SlurmStep(1, ["node1"], None)
     step.heard[0] = now - heard
     silences = job.silences(step)
-    assert silences == (None if expected is None else {0: pytest.approx(expected, abs=0.5)})
+    assert silences == (None if expected is None else {0: pytest.approx(expected)})
 
 
 def test_what_nodes_sent_before_their_step_was_ended_is_taken_although_it_is_read_later(cluster, monkeypatch):
