@@ -41,7 +41,7 @@ def shown_figures(host: MeasuredHost) -> list[FigureSpec]:
     """Loss curves of each run, what was learned in all, and the profiles; none without such runs."""
     learned = [result for _kept_run, findings in _with(host, Convergence) for result in findings.results]
     bars = [
-        (f"{comparison.own.unit.name} · {kept_run.label} · {profiled_unit.unit.label}", profiled_unit.profile)
+        (f"{comparison.own.unit.name} · {kept_run.began} · {profiled_unit.unit.label}", profiled_unit.profile)
         for kept_run, findings in _with(host, Profiles)
         for comparison in findings.comparisons
         for profiled_unit in (comparison.own, *comparison.others)
@@ -155,7 +155,7 @@ def _curves_of(_: Translate, kept_run: KeptRun, curves: Curves, drawn: list[Figu
         _("Model"), numeric=(_("Curves that agree"), _("GPUs at most"), _("Largest deviation"), _("Tolerance"))
     )
     figures = [figure for figure in drawn if figure.id.startswith(f"figure-{kept_run.run.id}-")]
-    return [Table(f"curves-{kept_run.label}", titles, tuple(rows), caption), *figures]
+    return [Table(f"curves-{kept_run.run.id}", titles, tuple(rows), caption), *figures]
 
 
 def learning(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Section]:
@@ -333,7 +333,7 @@ def _steps(_: Translate, pair: ProfilePair) -> Waterfall:
     rest = pair.ours.iteration_ms - pair.theirs.iteration_ms - math.fsum(large.values())
     steps = sorted(((_class(_, kind), -value) for kind, value in large.items()), key=lambda step: step[1])
     return Waterfall(
-        f"{pair.unit.name}, {pair.other.label} ({pair.kept.label})",
+        f"{pair.unit.name}, {pair.other.label} ({pair.kept.began})",
         (pair.unit.label, pair.ours.iteration_ms),
         (*steps, (_("all other, and kernels at the same time"), -rest)),
         (pair.other.label, pair.theirs.iteration_ms),

@@ -13,20 +13,21 @@ from repro.report import numbers
 from repro.report.charts.figure import write_figures
 from repro.report.committed import Contents, contents, differences
 from repro.report.document import Cell, Document, Figure, Section, Table, Text, markdown
-from repro.report.host.answer import answer, gpus_text, measured, targets
-from repro.report.host.cells import figures_of, link, spread
+from repro.report.host.answer import answer, gpus_text, measured
+from repro.report.host.cells import figures_of, interval, link
 from repro.report.host.correctness import shown
 from repro.report.host.evidence import evidence
 from repro.report.host.figures import figure_specs
+from repro.report.host.goals import targets
 from repro.report.host.independence import independence
 from repro.report.host.machine import machine, preflight, runs
-from repro.report.host.measured import gains, layouts, memory, ratios, scaling, transfers
+from repro.report.host.measured import comparisons, layouts, memory, scaling, speed, transfers
 from repro.report.host.notes import NOTES, PLACEHOLDER
 from repro.report.host.results import MeasuredHost, results_table
 from repro.report.host.windows import windows
 from repro.report.numbers import short
 from repro.report.run.programs import deviation_section
-from repro.report.tables import NONE, columns, count, words
+from repro.report.tables import columns, count, words
 from repro.runs.digests import NAME
 from repro.runs.failures import Failure
 from repro.runs.files import RecordError
@@ -47,15 +48,15 @@ def build(host: MeasuredHost, language: str, drawn: list[Figure]) -> Document:
     _ = catalogue(language).gettext
     sections = (
         *answer(_, host, drawn),
-        *ratios(_, host),
-        *scaling(_, host),
-        *gains(_, host),
+        *speed(_, host),
+        *transfers(_, host),
+        *scaling(_, host, drawn),
         *memory(_, host, drawn),
         *shown(_, host, drawn),
         *layouts(_, host),
-        *transfers(_, host),
         *_coverage(_, drawn),
         *targets(_, host, language),
+        *comparisons(_, host),
         *_notes(_, host, language),
         *_experiments(_, host, language),
         *_counting(_, host),
@@ -141,11 +142,10 @@ def _notes(_: Translate, host: MeasuredHost, language: str) -> list[Section]:
         if not row.ratio:
             return numbers.NOTHING
         written = numbers.ratio if match["of"] == "ratio" else numbers.percentage
-        interval = spread(row, written)
         value, n = written(row.ratio.value), len(row.sessions)
-        if interval.sort == NONE.sort:
+        if not (over_sessions := interval(row, written)):
             return _("{value} (n = {n})").format(value=value, n=n)
-        return _("{value} ({interval}, n = {n})").format(value=value, interval=interval.text, n=n)
+        return _("{value} ({interval}, n = {n})").format(value=value, interval=over_sessions, n=n)
 
     written = PLACEHOLDER.sub(given, written.strip())
     paragraphs = tuple(Text(" ".join(part.split())) for part in written.split("\n\n"))

@@ -198,7 +198,7 @@ def _evidence(_: Translate, claims: Iterable[Claim]) -> list[str]:
                     program=_(PROGRAMS[measured.program]),
                     gpu=measured.gpu,
                     n=measured.repeats,
-                    run=f"[{measured.kept.label}](run-{measured.kept.run.id}.html)",
+                    run=f"[{measured.kept.began}](run-{measured.kept.run.id}.html)",
                     row=measured.row,
                 )
             )

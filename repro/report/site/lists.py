@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from repro.published.audit.engine import Audit
 from repro.report.document import Document, Section, Text
-from repro.report.host.machine import day, gpus
+from repro.report.host.machine import gpus
 from repro.report.host.results import MeasuredHost
 from repro.report.published import audit as audit_report
 from repro.report.published import history
@@ -66,8 +66,7 @@ def measured(language: str, hosts: Sequence[MeasuredHost]) -> Document:
     )
     sections = []
     fields = (
-        Field(_("Run"), lambda kept_run: f"[{kept_run.label}](run-{kept_run.run.id}.html)"),
-        Field(_("Date"), day),
+        Field(_("Run"), lambda kept_run: f"[{kept_run.began}](run-{kept_run.run.id}.html)"),
         Field(_("Kind of run"), lambda kept_run: _(kind_of(kept_run.plan).title), filtered=True),
         Field(
             _("Models"),
