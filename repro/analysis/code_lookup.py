@@ -56,7 +56,7 @@ def sentences(run: Run, past: History, root: Path = ROOT) -> list[tuple[bool, st
     commit = description["environment"].get("git_commit") or ""
     units = {unit.name: unit for unit in Plan.from_json(description["plan"]).units}
     said: Counter[tuple[bool, str]] = Counter()
-    attempts = [each for each in run.attempts() if each["unit"] in units]
+    attempts = [attempt for attempt in run.attempts() if attempt["unit"] in units]
     for attempt in attempts:
         said[_of_attempt(attempt, units[attempt["unit"]], commit, past, root)] += 1
     return [(good, f"code of {count} of {len(attempts)} attempts: {text}") for (good, text), count in said.items()]
@@ -72,12 +72,12 @@ def _of_attempt(attempt: dict, unit: Unit, commit: str, past: History, root: Pat
         return True, f"NOT checked: {len(code['changed'])} files differed from the commit, and nobody has them"
     program, digest = Program.of(unit), str(code["sha256"])
     if past.holds(commit):
-        found = _digests_at(commit, program, root)
-        if found is None and not (PACKAGE / SHARED / f"{unit.model}.py").is_file():
+        digests = _digests_at(commit, program, root)
+        if digests is None and not (PACKAGE / SHARED / f"{unit.model}.py").is_file():
             return True, f"NOT checked: the project has no model {unit.model}, which was from outside"
-        if found is None:
+        if digests is None:
             return False, f"{digest[:SHORT]} was recorded, but commit {commit[:SHORT]} has no program of {unit.model}"
-        if digest in found:
+        if digest in digests:
             return True, f"that of commit {commit[:SHORT]}, computed again from the repository"
         return False, f"{digest[:SHORT]} was recorded, which is not that of commit {commit[:SHORT]} in the repository"
     if same := _commit_with(digest, program, root):
@@ -105,7 +105,7 @@ def withheld(run: Run, unproven: Iterable[str], past: History, root: Path = ROOT
 
 def _recorded(run: Run) -> Iterator[dict]:
     """Attempts that the process that ran them recorded: those of a killed one are recorded without their code."""
-    return (each for each in run.attempts() if each["status"] != INTERRUPTED)
+    return (attempt for attempt in run.attempts() if attempt["status"] != INTERRUPTED)
 
 
 @cache

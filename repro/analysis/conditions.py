@@ -145,14 +145,14 @@ def place_of_its_own(evidence: UnitEvidence) -> Iterable[Reason]:
         yield Reason("measurement", "differs", SHARED, "0", str(len(shared)))
 
 
-def counted_traffic(found: UnitEvidence) -> Iterable[Reason]:
+def counted_traffic(evidence: UnitEvidence) -> Iterable[Reason]:
     """Where NCCL's log names InfiniBand, the counters of every node's adapters have risen during the attempt.
 
     Attempts from before they were recorded, and adapters that do not count packets, are not held against a result.
     """
-    for attempt in found.succeeded:
-        claimed = claims(attempt.get("transport") or {}, attempt.get("rdma"), found.unit.config["device"])
-        silent = silent_nodes(attempt.get("adapters") or {}, found.unit.config["iterations"]) if claimed else {}
+    for attempt in evidence.succeeded:
+        claimed = claims(attempt.get("transport") or {}, attempt.get("rdma"), evidence.unit.config["device"])
+        silent = silent_nodes(attempt.get("adapters") or {}, evidence.unit.config["iterations"]) if claimed else {}
         if silent:
             where = f"{attempt['folder']} ({', '.join(silent)})"
             yield Reason("transport", "differs", STILL, ", ".join(claimed), where)

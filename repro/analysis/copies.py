@@ -33,7 +33,7 @@ def noise(rows: Iterable[dict]) -> Noise:
         for before, row in pairwise(rows)
         if before["latency_ms"] > 0
     )
-    return frozenset(each for each in quotients if each[1] != 1)
+    return frozenset(quotient for quotient in quotients if quotient[1] != 1)
 
 
 def within(noises: Mapping[str, Noise]) -> Iterator[Difference]:
@@ -46,7 +46,9 @@ def within(noises: Mapping[str, Noise]) -> Iterator[Difference]:
 def between(runs: Mapping[str, Run]) -> list[str]:
     """A line for each attempt of a run that is a copy of one in another; the runs by their names, without preflights."""
     noises = (
-        (f"{name}: {folder}", each) for name, run in runs.items() for folder, each in _noises(run, run.attempts())
+        (f"{name}: {folder}", quotients)
+        for name, run in runs.items()
+        for folder, quotients in _noises(run, run.attempts())
     )
     pairs = ((copy, original) for copy, original in _copies(noises) if copy.split(": ")[0] != original.split(": ")[0])
     return [f"{copy} is a copy of {original}" for copy, original in pairs]
@@ -54,8 +56,8 @@ def between(runs: Mapping[str, Run]) -> list[str]:
 
 def of_kept(reproduced: Path) -> list[str]:
     """The same of all kept runs, of all hosts together, in the order in which they were kept."""
-    kept = {path: Run(reproduced / path) for path in digests.read(reproduced / digests.NAME)}
-    there = {path: run for path, run in kept.items() if run.path.is_file()}
+    runs = {path: Run(reproduced / path) for path in digests.read(reproduced / digests.NAME)}
+    there = {path: run for path, run in runs.items() if run.path.is_file()}
     return between({path: run for path, run in there.items() if not (run.files / PREFLIGHT).is_file()})
 
 

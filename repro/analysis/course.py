@@ -52,12 +52,12 @@ def remarks(description: Mapping, plan: Plan, attempts: Sequence[dict]) -> Itera
     """
     begun = {"status": "ok", "started": description["created"], "wall_s": 0.0}
     last = None if description["environment"].get("cluster") else begun
-    for attempt in sorted(attempts, key=lambda each: each["started"]):
+    for attempt in sorted(attempts, key=lambda attempt: attempt["started"]):
         if last and last["status"] == "ok" and attempt["started"] - _end(last) > GAP_S:
             yield Message(PAUSE, attempt=attempt["folder"], time=duration(attempt["started"] - _end(last)))
         last = attempt if last is None or _end(attempt) >= _end(last) else last
-    succeeded = Counter(each["unit"] for each in attempts if each["status"] == "ok")
-    stopped = {each["unit"] for each in attempts if each.get("enough")}
+    succeeded = Counter(attempt["unit"] for attempt in attempts if attempt["status"] == "ok")
+    stopped = {attempt["unit"] for attempt in attempts if attempt.get("enough")}
     short = [unit.name for unit in plan.units if unit.name not in stopped and succeeded[unit.name] < plan.repeats]
     if short:
         yield Message(
@@ -90,8 +90,8 @@ def _of_order(attempts: Sequence[dict]) -> Iterator[Difference]:
     first: dict[str, dict[int, dict]] = {}
     for attempt in attempts:
         repeats = first.setdefault(attempt["unit"], {})
-        known = repeats.setdefault(attempt["repeat"], attempt)
-        if attempt["started"] < known["started"]:
+        first_attempt = repeats.setdefault(attempt["repeat"], attempt)
+        if attempt["started"] < first_attempt["started"]:
             repeats[attempt["repeat"]] = attempt
     for repeats in first.values():
         for repeat, later in pairwise(sorted(repeats)):
@@ -106,13 +106,13 @@ def _of_neighbours(plan: Plan, attempts: Sequence[dict]) -> Iterator[Difference]
     Those of early runs of other kinds than a bench, which could run side by side on one machine, name none. One that was
     killed with its run could not say what ran beside it.
     """
-    named = {each["folder"]: {other["attempt"] for other in each.get("beside", ())} for each in attempts}
+    named = {attempt["folder"]: {other["attempt"] for other in attempt.get("beside", ())} for attempt in attempts}
     together, near = _together(attempts, OVERLAP_S), _together(attempts, -GAP_S)
     for one, other in sorted(together):
         if other not in named[one] and (plan.kind == BENCH or any(named.values())):
             says = (ATTEMPTS, "not named in its `beside`"), ("the times of both", "at the same time")
             yield Difference(one, f"beside {other}", says)
-    ended = {each["folder"] for each in attempts if each["status"] != INTERRUPTED}
+    ended = {attempt["folder"] for attempt in attempts if attempt["status"] != INTERRUPTED}
     for one, others in named.items():
         for other in sorted(others):
             if (one, other) not in near and {one, other} <= ended | (others - named.keys()):
@@ -126,14 +126,14 @@ def _together(attempts: Sequence[dict], overlap_s: float) -> set[tuple[str, str]
     The nodes of an attempt are taken before its time begins and given back after it: with a negative `overlap_s`, those
     that were apart by less count as well.
     """
-    found, running = set(), list[dict]()
-    for attempt in sorted(attempts, key=lambda each: each["started"]):
-        running = [each for each in running if _end(each) > attempt["started"] + overlap_s]
-        for each in running:
-            found |= {(each["folder"], attempt["folder"]), (attempt["folder"], each["folder"])}
+    pairs, running = set(), list[dict]()
+    for attempt in sorted(attempts, key=lambda attempt: attempt["started"]):
+        running = [earlier for earlier in running if _end(earlier) > attempt["started"] + overlap_s]
+        for earlier in running:
+            pairs |= {(earlier["folder"], attempt["folder"]), (attempt["folder"], earlier["folder"])}
         running.append(attempt)
-    killed = {each["folder"] for each in attempts if each["status"] == INTERRUPTED}
-    return {pair for pair in found if pair[0] not in killed}
+    killed = {attempt["folder"] for attempt in attempts if attempt["status"] == INTERRUPTED}
+    return {pair for pair in pairs if pair[0] not in killed}
 
 
 def _end(attempt: Mapping) -> float:

@@ -292,8 +292,8 @@ def _same_bytes(attempts: list[dict], files: RunPath) -> Iterator[Difference]:
     """Attempts whose rank 0 wrote the very same bytes, times included: one is a copy of the other."""
     seen: dict[str, str] = {}
     for attempt in attempts:
-        found = digest(files / attempt["folder"] / METRICS.format(0))
-        if found and (before := seen.setdefault(found, attempt["folder"])) != attempt["folder"]:
+        sha256 = digest(files / attempt["folder"] / METRICS.format(0))
+        if sha256 and (before := seen.setdefault(sha256, attempt["folder"])) != attempt["folder"]:
             what = "an attempt of its own"
             yield Difference(attempt["folder"], what, ((ATTEMPTS, "yes"), (METRICS.format(0), f"a copy of {before}")))
 

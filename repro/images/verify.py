@@ -26,7 +26,7 @@ class LibraryComparison:
 
     what: str
     expected: str
-    found: str
+    actual: str
     holds: bool | None
     source: str = ""
 
@@ -154,5 +154,5 @@ def _container(probed: dict) -> list[LibraryComparison]:
 def findings_table(report: ImageReport) -> tuple[list[str], list[list[str]]]:
     """Columns and rows in which `make image-check` prints a report."""
     marks = {True: "ok", False: "DIFFERS", None: "unknown"}
-    rows = [[marks[f.holds], f.what, f.expected, f.found, f.source] for f in report.findings]
+    rows = [[marks[f.holds], f.what, f.expected, f.actual, f.source] for f in report.findings]
     return ["", report.stack, "pinned", "read", "from"], rows

@@ -131,7 +131,7 @@ class Bench:
             **rank_zero.figures(),
             "failure": failure.as_json() if failure else None,
             "log_tail": outcome.log_tail,
-            "cut": [vars(log) for log in outcome.cut],
+            "cut": [log.as_json() for log in outcome.cut],
             **_damaged(damaged),
             **({"nodes": list(outcome.nodes)} if outcome.nodes else {}),
             "trainer_s": outcome.trainer_s,

@@ -31,16 +31,19 @@ LAST_LOSSES = 5
 
 @dataclass(frozen=True)
 class CutLog:
-    """A log that was cut: its path in the attempt's folder, the bytes that were printed, and those kept."""
+    """A log that was cut: its path in the attempt's folder, the bytes that were printed, and those in the file."""
 
     path: str
     printed: int
-    kept: int
+    written: int
+
+    def as_json(self) -> dict:
+        return {"path": self.path, "printed": self.printed, "kept": self.written}
 
 
 def cut_logs(attempt: dict) -> list[CutLog]:
     """The logs that an attempt recorded as cut; none in runs from before this was recorded."""
-    return [CutLog(**entry) for entry in attempt.get("cut", ())]
+    return [CutLog(entry["path"], entry["printed"], entry["kept"]) for entry in attempt.get("cut", ())]
 
 
 @dataclass(frozen=True)
@@ -255,7 +258,7 @@ def _run_folder(path: Path) -> Path | None:
 
 def check_creatable(runs: Path) -> None:
     """RecordError where no run's folder can be made below `runs`: one is made, as near as its folders go, and removed."""
-    place = next(each for each in (runs, *runs.absolute().parents) if each.exists())
+    place = next(folder for folder in (runs, *runs.absolute().parents) if folder.exists())
     probe = place / f".{secrets.token_hex(4)}"
     try:
         probe.mkdir()

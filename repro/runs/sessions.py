@@ -24,7 +24,7 @@ OF_GPU = ("name", "driver_version", "vbios_version", "memory.total")
 
 
 @dataclass(frozen=True)
-class Span:
+class RunSpan:
     """When and where a run was made: Unix times, and what it recorded of its machine."""
 
     run: str
@@ -33,14 +33,14 @@ class Span:
     environment: dict
 
 
-def span(run: str, description: dict, attempts: Iterable[dict]) -> Span:
+def span(run: str, description: dict, attempts: Iterable[dict]) -> RunSpan:
     """A run's span, from its creation to the end of its last attempt."""
     began = description["created"]
     ends = (attempt["started"] + attempt.get("wall_s", 0.0) for attempt in attempts)
-    return Span(run, began, max(ends, default=began), description["environment"])
+    return RunSpan(run, began, max(ends, default=began), description["environment"])
 
 
-def sessions(spans: Iterable[Span]) -> dict[str, str]:
+def sessions(spans: Iterable[RunSpan]) -> dict[str, str]:
     """The session of each run by the run's name: S1 for the first that began, and so on.
 
     A run begins another session than the last one on its machine if more than PAUSE_S lie between them, or if the machine

@@ -80,7 +80,7 @@ def keys_at_hand(folder: Path | None = None) -> list[Key]:
     """The user's SSH keys by which ssh-keygen can sign: in `folder`, ~/.ssh unless given, under ssh's own names."""
     folder = folder or Path.home() / ".ssh"
     there = (folder / name for name in NAMES if (folder / name).is_file())
-    return [Key(file, found) for file in there if (found := fingerprint(file))]
+    return [Key(file, digest) for file in there if (digest := fingerprint(file))]
 
 
 def fingerprint(key: Path) -> str | None:
@@ -107,8 +107,8 @@ def sign(file: Path, key: Key, at_terminal: bool = False) -> None:
         )
     except OSError as error:
         raise RecordError(f"{file} cannot be signed without ssh-keygen: {error}") from error
-    found = signature(file)
-    if done.returncode or found is None or found.key != key.fingerprint:
+    signed = signature(file)
+    if done.returncode or signed is None or signed.key != key.fingerprint:
         beside.unlink(missing_ok=True)
         said = done.stderr.decode("utf-8", "replace").split("\n") if done.returncode else ["another key signed it"]
         raise RecordError(

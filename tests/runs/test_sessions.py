@@ -2,7 +2,7 @@
 
 import pytest
 
-from repro.runs.sessions import PAUSE_S, Span, machine_of, sessions, span
+from repro.runs.sessions import PAUSE_S, RunSpan, machine_of, sessions, span
 from tests.support.synthetic import environment
 
 HOUR = 3600.0
@@ -12,7 +12,7 @@ ONE, OTHER = ({"id": digit * 16, "start": "0" * 16} for digit in "ab")
 
 def named(*spans):
     """The sessions of runs a, b, c, ... with (began, ended, environment)."""
-    found = sessions(Span(name, *each) for name, each in zip("abcdef", spans, strict=False))
+    found = sessions(RunSpan(name, *each) for name, each in zip("abcdef", spans, strict=False))
     return [found[name] for name in sorted(found)]
 
 

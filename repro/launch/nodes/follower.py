@@ -105,7 +105,7 @@ class AttemptFollower:
     ) -> Failure | None:
         """Pass events on until all nodes have ended well; the cause if something goes wrong.
 
-        `silences` and `answers` as `repro.launch.nodes.attempt.Transport` has them. While nothing can be read, ranks that
+        `silences` and `answers` as `repro.launch.nodes.attempt.NodeTransport` has them. While nothing can be read, ranks that
         seem to print nothing do not count as hanging.
         """
         stall, loss, self._pauses = StallDetector(self._limits), LossWatch(on_event), PauseDetector()

@@ -107,13 +107,15 @@ def signs(material: Material) -> Findings:
         printed = case.published.printed
         for column in ("memory", "throughput"):
             changes = [printed.get(f"{column}_change"), printed.get(f"{column}_change_percent")]
-            known = [1 if each > 0 else -1 for each in changes if each]
-            if column not in printed or not known:
+            expected = [1 if change > 0 else -1 for change in changes if change]
+            if column not in printed or not expected:
                 continue
             marks = [SIGNS[mark] for mark in re.findall(r"[-−+↓↑]", printed[column])]
-            rule = Message("the recorded changes are {changes}", changes=[f"{each:+g}" for each in changes if each])
+            rule = Message(
+                "the recorded changes are {changes}", changes=[f"{change:+g}" for change in changes if change]
+            )
             place = Place(RESULTS, case.name, f"{column}_sign")
-            yield unless(marks == known, "sign", case.report, place, "inconsistency", printed[column], "", rule)
+            yield unless(marks == expected, "sign", case.report, place, "inconsistency", printed[column], "", rule)
 
 
 RULES = (

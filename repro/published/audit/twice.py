@@ -53,7 +53,7 @@ def copied_rows(material: Material) -> Findings:
 def copied_repeats(material: Material) -> Findings:
     """Two groups of repeats are not equal."""
     for first, second in _pairs(material):
-        mine, theirs = (list(map(str, each.published.repeats)) for each in (first, second))
+        mine, theirs = (list(map(str, case.published.repeats)) for case in (first, second))
         if min(len(mine), len(theirs)) < REPEATS:
             continue
         reordered = sorted(mine) == sorted(theirs) and len(set(mine)) >= DISTINCT
@@ -89,10 +89,10 @@ def one_configuration(material: Material) -> Findings:
     of_peers = {peer.case: peer for peer in material.peers if peer.case}
     for group in duplicates(material.cases):
         for first, second in combinations(group, 2):
-            yield from _memory(second, [each.published.memory_mib for each in (first, second)], first, second.report)
-            peers = [of_peers[each.name] for each in (first, second) if each.name in of_peers]
+            yield from _memory(second, [case.published.memory_mib for case in (first, second)], first, second.report)
+            peers = [of_peers[case.name] for case in (first, second) if case.name in of_peers]
             if len(peers) == ENOUGH:
-                yield from _memory(second, [each.memory_mib for each in peers], first, PEERS)
+                yield from _memory(second, [peer.memory_mib for peer in peers], first, PEERS)
 
 
 def _memory(case: Case, used: Sequence[PrintedNumber | None], other: Case, report: str) -> Findings:

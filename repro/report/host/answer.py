@@ -106,7 +106,9 @@ def by_model(_: Translate, host: MeasuredHost) -> list[str]:
             if (subject(row.unit), row.unit.world_size) == (subject(unit), unit.world_size)
         ]
         if published:
-            parts.append(_("over the published V100 throughput {programs}").format(programs=listed(_, _factors(_, published))))
+            parts.append(
+                _("over the published V100 throughput {programs}").format(programs=listed(_, _factors(_, published)))
+            )
         texts.append(
             _("**{subject}, {gpus}**: {parts}.").format(
                 subject=subject(unit), gpus=gpus_count(_, unit.world_size), parts=_("; ").join(parts)
@@ -126,8 +128,17 @@ def _programs_over(_: Translate, rows: list[HostRow]) -> Iterable[str]:
         mine = [row for row in rows if row.unit.program == program]
         if mine:
             yield _("{program} {values} ({sure})").format(
-                program=_(NAMED[program]), values=_range(mine, numbers.ratio), sure=_sure(_, mine, numbers.ratio)
+                program=_(NAMED[program]), values=_range(mine, _in_words), sure=_sure(_, mine, _in_words)
             )
+
+
+def _in_words(ratio: float) -> str:
+    """A ratio with two decimals: the table below has the third."""
+    return numbers.fixed(ratio, 2)
+
+
+def _short_factor(value: float) -> str:
+    return numbers.significant(value, 2)
 
 
 def _range(rows: list[HostRow], written: Written) -> str:
@@ -139,16 +150,16 @@ def _sure(_: Translate, rows: list[HostRow], written: Written) -> str:
     sessions = numbers.span(map(str, sorted(len(row.sessions) for row in rows)))
     intervals = [row.ratio.interval for row in rows if row.ratio and isinstance(row.ratio.interval, Interval)]
     if not intervals:
-        return _("n = {n}, no interval").format(n=sessions)
+        return _("n\u00a0=\u00a0{n}, no interval").format(n=sessions)
     low, high = min(each.low for each in intervals), max(each.high for each in intervals)
-    return _("95%: {low}–{high}, n = {n}").format(low=written(low), high=written(high), n=sessions)
+    return _("95%: {low}–{high}, n\u00a0=\u00a0{n}").format(low=written(low), high=written(high), n=sessions)
 
 
 def _factors(_: Translate, published: list[tuple[str, float]]) -> Iterable[str]:
     for program in KINDS:
         values = sorted(value for of, value in published if of == program)
         if values:
-            yield f"{_(NAMED[program])} {numbers.span(map(numbers.significant, values))}"
+            yield f"{_(NAMED[program])} {numbers.span(map(_short_factor, values))}"
 
 
 def scaled(_: Translate, host: MeasuredHost) -> str:
@@ -175,13 +186,21 @@ def believed(_: Translate, host: MeasuredHost) -> str:
     judged = sum(verdict.outcome != "none" for verdict in verdicts)
     sentences = []
     if rows and single == len(rows):
-        sentences.append(_("Every comparison comes from a single session, so none has an interval: another day may give another ratio."))
+        sentences.append(
+            _(
+                "Every comparison comes from a single session, so none has an interval: another day may give another ratio."
+            )
+        )
     elif rows:
-        text = _("{several} of {rows} comparisons have an interval over several sessions; the others come from a single one.")
+        text = _(
+            "{several} of {rows} comparisons have an interval over several sessions; the others come from a single one."
+        )
         sentences.append(text.format(several=len(rows) - single, rows=len(rows)))
     if verdicts and not judged:
         sentences.append(
-            _("Nothing here shows whether a published throughput is reproduced: no result was measured under the published conditions.")
+            _(
+                "Nothing here shows whether a published throughput is reproduced: no result was measured under the published conditions."
+            )
         )
     elif verdicts:
         text = _("Published throughputs with a verdict: {judged} of {n} results.")

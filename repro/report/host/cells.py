@@ -44,7 +44,7 @@ def _names() -> dict[str, str]:
 
 def family(report: str) -> str:
     """What a report is of, by its id; the id itself if no such report is in the catalogue."""
-    return next((each.family for each in load_catalogue().reports if each.id == report), report)
+    return next((published.family for published in load_catalogue().reports if published.id == report), report)
 
 
 def subject(unit: Unit) -> str:
@@ -76,7 +76,7 @@ def runs_of(_: Translate, row: HostRow) -> Cell:
     text = links(_, row.runs)
     if row.superseded:
         text = _("{runs}; superseded: {others}").format(
-            runs=text, others=links(_, (measurement.kept for measurement in row.superseded))
+            runs=text, others=links(_, (measurement.kept_run for measurement in row.superseded))
         )
     return Cell(text)
 

@@ -212,7 +212,7 @@ def learning(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sect
 class ProfilePair:
     """A traced configuration and what it is compared with, from one run."""
 
-    kept: KeptRun
+    kept_run: KeptRun
     unit: Unit
     ours: Profile
     other: Unit
@@ -333,7 +333,7 @@ def _steps(_: Translate, pair: ProfilePair) -> Waterfall:
     rest = pair.ours.iteration_ms - pair.theirs.iteration_ms - math.fsum(large.values())
     steps = sorted(((_class(_, kind), -value) for kind, value in large.items()), key=lambda step: step[1])
     return Waterfall(
-        f"{pair.unit.name}, {pair.other.label} ({pair.kept.began})",
+        f"{pair.unit.name}, {pair.other.label} ({pair.kept_run.began})",
         (pair.unit.label, pair.ours.iteration_ms),
         (*steps, (_("all other, and kernels at the same time"), -rest)),
         (pair.other.label, pair.theirs.iteration_ms),

@@ -59,9 +59,7 @@ def _ratios(host: MeasuredHost) -> FigureSpec:
         groups.setdefault(name(family(one.unit.report)), []).append(one)
 
     def points(one: Configuration, program: str) -> tuple[ForestPoint, ...]:
-        return tuple(
-            _point(index, row) for index, baseline in enumerate(series) if (row := one.of(program, baseline))
-        )
+        return tuple(_point(index, row) for index, baseline in enumerate(series) if (row := one.of(program, baseline)))
 
     def chart(_: Translate) -> ForestChart:
         return ForestChart(
@@ -83,7 +81,9 @@ def _ratios(host: MeasuredHost) -> FigureSpec:
             "Above 1 OneFlow is faster. Bars are 95% intervals over sessions, cut off where they leave the scale; a hollow mark is a single session."
         )
         if dropped > 0:
-            text = _("{text} {more}").format(text=text, more=_("Configurations that are in the table only: {n}.").format(n=dropped))
+            text = _("{text} {more}").format(
+                text=text, more=_("Configurations that are in the table only: {n}.").format(n=dropped)
+            )
         return text
 
     return FigureSpec("ratios", chart, caption)
@@ -123,22 +123,24 @@ def scaling_lines(host: MeasuredHost) -> dict[str, list[tuple[tuple[Case, str], 
 
 def _published_points(case: Case) -> tuple[tuple[float, float], ...]:
     """Published efficiencies of the same work on each GPU, from one GPU on; none without a case on one GPU."""
-    work = [case_row(case)[each] for each in WORK_PER_GPU]
-    same = [each for each in load_catalogue().ported if [case_row(each)[name] for name in WORK_PER_GPU] == work]
-    parallel = {each.layout.world_size: each for each in same if each.layout.data == each.layout.world_size}
+    work = [case_row(case)[key] for key in WORK_PER_GPU]
+    same = [other for other in load_catalogue().ported if [case_row(other)[name] for name in WORK_PER_GPU] == work]
+    parallel = {other.layout.world_size: other for other in same if other.layout.data == other.layout.world_size}
     if 1 not in parallel:
         return ()
     single = float(parallel[1].published.throughput)
     return tuple(
-        (gpus, scaling_efficiency(float(each.published.throughput), gpus, single, 1))
-        for gpus, each in sorted(parallel.items())
+        (gpus, scaling_efficiency(float(other.published.throughput), gpus, single, 1))
+        for gpus, other in sorted(parallel.items())
     )
 
 
 def _efficiency(host: MeasuredHost) -> FigureSpec:
     """Published efficiencies on V100s as lines, those measured here as points, a panel for each report that has both."""
     lines_by_report = {
-        report: lines for report, lines in scaling_lines(host).items() if any(published for _of, published, _rows in lines)
+        report: lines
+        for report, lines in scaling_lines(host).items()
+        if any(published for _of, published, _rows in lines)
     }
 
     def label(_: Translate, case: Case, program: str) -> str:
@@ -177,16 +179,14 @@ def _efficiency(host: MeasuredHost) -> FigureSpec:
 
 def _memory(host: MeasuredHost) -> FigureSpec:
     rows = memories(host)
-    programs = [program for program in KINDS if any(program in ours for _case, ours in rows)]
+    programs = [program for program in KINDS if any(program in row.by_program for row in rows)]
 
     def chart(_: Translate) -> DotChart:
         return DotChart(
             _("Memory, published and measured"),
             _("MiB per GPU"),
-            tuple(case.name for case, _ours in rows),
-            tuple(
-                (float(case.published.memory_mib), *(ours.get(program) for program in programs)) for case, ours in rows
-            ),
+            tuple(row.case.name for row in rows),
+            tuple((row.published, *(row.by_program.get(program) for program in programs)) for row in rows),
             (_("published, V100"), *(_(TITLES[program]) for program in programs)),
             decimals=0,
         )

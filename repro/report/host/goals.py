@@ -61,9 +61,7 @@ def targets(_: Translate, host: MeasuredHost, language: str) -> list[Section]:
     aimed = host.aimed
     if not aimed:
         return []
-    groups = [
-        [row for row in aimed if row.target == target] for target in dict.fromkeys(row.target for row in aimed)
-    ]
+    groups = [[row for row in aimed if row.target == target] for target in dict.fromkeys(row.target for row in aimed)]
     setters = {row.target.by.get(language) for row in aimed if row.target}
     fields = (
         Field(_("What"), lambda rows: _what(_, _target(rows))),
@@ -81,7 +79,9 @@ def targets(_: Translate, host: MeasuredHost, language: str) -> list[Section]:
         "over sessions is within it, missed if the interval is outside, and undecided otherwise."
     )
     return [
-        Section("targets", _("Goals we set ourselves"), (Text(decided(_, aimed)), table("targets", groups, fields, caption))),
+        Section(
+            "targets", _("Goals we set ourselves"), (Text(decided(_, aimed)), table("targets", groups, fields, caption))
+        ),
         Section("target-rows", _("Every row with a goal"), (_every_row(_, aimed),), level=3, folded=True),
     ]
 

@@ -81,9 +81,7 @@ def machine(_: Translate, host: MeasuredHost) -> list[Section]:
         "GPU": {kept_run.run.id: gpus(kept_run) or _("none") for kept_run in host.runs},
         _("GPU memory (MiB)"): {run: _each(environment, "memory.total") for run, environment in about.items()},
         _("Driver"): {run: _each(environment, "driver_version") for run, environment in about.items()},
-        _("Highest SM clock (MHz)"): {
-            run: _each(environment, "clocks.max.sm") for run, environment in about.items()
-        },
+        _("Highest SM clock (MHz)"): {run: _each(environment, "clocks.max.sm") for run, environment in about.items()},
         _("SM clock under load"): dict.fromkeys(about, _clocks(_, host.runs)),
         _("GPU interconnect"): {kept_run.run.id: _ways(kept_run) for kept_run in host.runs},
         _("Processor"): {

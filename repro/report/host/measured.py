@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from repro.analysis.cross_hardware import TOLERANCES, published_scaling
@@ -31,7 +31,7 @@ from repro.report.host.rows import APART, HostRow, middle
 from repro.report.run.baselines import descriptions
 from repro.report.run.programs import PROGRAMS
 from repro.report.run.verdicts import COMPARED
-from repro.report.tables import Field, columns, count, quotient, share, words
+from repro.report.tables import Field, columns, count, share, words
 from repro.utils.i18n import Translate
 from repro.utils.stats import relative_difference
 
@@ -58,7 +58,6 @@ def speed(_: Translate, host: MeasuredHost) -> list[Section]:
     gains = {configuration_name(row): row for row in current(host.gains)}
     fields = [
         Field(_("Configuration"), lambda configuration: _titled(_, configuration)),
-        Field(_("GPUs"), lambda configuration: configuration.unit.world_size, count, minor=True),
         *(
             Field(
                 _("{program} / {baseline}").format(program=_(SHORT_PROGRAMS[program]), baseline=baseline),
@@ -70,7 +69,9 @@ def speed(_: Translate, host: MeasuredHost) -> list[Section]:
         ),
     ]
     if gains:
-        title = _("{program} / {baseline}").format(program=_(SHORT_PROGRAMS[TUNED]), baseline=_(SHORT_PROGRAMS[PUBLISHED]))
+        title = _("{program} / {baseline}").format(
+            program=_(SHORT_PROGRAMS[TUNED]), baseline=_(SHORT_PROGRAMS[PUBLISHED])
+        )
         fields.append(
             Field(
                 title,
@@ -96,7 +97,8 @@ def current(rows: Iterable[HostRow]) -> list[HostRow]:
 
 
 def _titled(_: Translate, configuration: Configuration) -> Cell:
-    return Cell(configuration.name, note=subject(configuration.unit))
+    unit = configuration.unit
+    return Cell(configuration.name, note=_(", ").join((subject(unit), gpus_count(_, unit.world_size))))
 
 
 def _compared(_: Translate, configuration: Configuration, program: str, baseline: str) -> Cell:
@@ -168,7 +170,6 @@ def scaling(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Secti
     programs = [program for program in KINDS if any(row.unit.program == program for row in ours)]
     fields = (
         Field(_("Configuration"), lambda one: _titled(_, one)),
-        Field(_("GPUs"), lambda one: one.unit.world_size, count),
         *(
             Field(
                 _(SHORT_PROGRAMS[program]),
@@ -177,10 +178,7 @@ def scaling(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Secti
             )
             for program in programs
         ),
-        *(
-            Field(label, partial(_beside, _, by_name, label), numeric=True, minor=True)
-            for label in beside
-        ),
+        *(Field(label, partial(_beside, _, by_name, label), numeric=True, minor=True) for label in beside),
         Field(_("Published (V100)"), lambda one: _published_cell(_, one.unit), numeric=True),
     )
     caption = _(
@@ -237,7 +235,9 @@ def _expectations(_: Translate, rows: list[HostRow]) -> list[Section]:
         Field(_("Model"), lambda mine: _with_program(_, mine[0].unit)),
         Field(_("GPUs"), lambda mine: mine[0].unit.world_size, count),
         Field(
-            _("Measured / expected"), lambda mine: least_to_most(row.ratio.value for row in mine if row.ratio), numeric=True
+            _("Measured / expected"),
+            lambda mine: least_to_most(row.ratio.value for row in mine if row.ratio),
+            numeric=True,
         ),
     )
     caption = _(
@@ -272,21 +272,30 @@ def _every_layout(_: Translate, rows: list[HostRow]) -> Section:
     return _folded("layouts", _("Every layout on several GPUs"), tables.table("layouts", rows, fields, caption))
 
 
-def memories(host: MeasuredHost) -> list[tuple[Case, dict[str, float]]]:
-    """The cases whose memory was published and that ran in their published configuration.
+@dataclass(frozen=True)
+class CaseMemory:
+    """The published memory of a case, and what each program used here, MiB per GPU."""
 
-    For each the measured MiB by program, of the newest run. The number of iterations may differ: it does not change what a
-    training allocates.
+    case: Case
+    published: float
+    by_program: dict[str, float]
+
+
+def memories(host: MeasuredHost) -> list[CaseMemory]:
+    """The cases whose memory was published and that ran in their published configuration, the newest run of each.
+
+    The number of iterations may differ: it does not change what a training allocates.
     """
-    by_case: dict[str, tuple[Case, dict[str, float]]] = {}
+    by_case: dict[str, CaseMemory] = {}
     for kept_run in sorted(host.measured, key=lambda kept_run: kept_run.age):
         for result in kept_run.results:
             case = same_configuration(result.unit)
             newest = (kept_run.run.id, result.unit.name) not in host.superseded
             if case and case.published.memory_mib and result.memory_mib and newest:
-                by_case.setdefault(case.name, (case, {}))[1][result.unit.program] = result.memory_mib
+                memory_of_case = CaseMemory(case, float(case.published.memory_mib), {})
+                by_case.setdefault(case.name, memory_of_case).by_program[result.unit.program] = result.memory_mib
     order = [case.name for case in load_catalogue().ported]
-    return sorted(by_case.values(), key=lambda of_case: order.index(of_case[0].name))
+    return sorted(by_case.values(), key=lambda one: order.index(one.case.name))
 
 
 def memory(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Section]:
@@ -298,16 +307,20 @@ def _memory_published(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> 
     rows = memories(host)
     if not rows:
         return []
-    programs = [program for program in KINDS if any(program in ours for _case, ours in rows)]
+    programs = [program for program in KINDS if any(program in row.by_program for row in rows)]
     fields = (
-        Field(_("Case"), lambda row: Cell(row[0].name, note=gpus_count(_, row[0].layout.world_size))),
+        Field(_("Case"), lambda row: Cell(row.case.name, note=gpus_count(_, row.case.layout.world_size))),
         Field(
             _("Published, V100 (MiB)"),
-            lambda row: replace(count(float(row[0].published.memory_mib)), claim=claim_id(row[0].name, MEMORY)),
+            lambda row: replace(count(row.published), claim=claim_id(row.case.name, MEMORY)),
             numeric=True,
         ),
         *(
-            Field(_("{program} (MiB)").format(program=_(SHORT_PROGRAMS[program])), partial(_memory_cell, program=program), numeric=True)
+            Field(
+                _("{program} (MiB)").format(program=_(SHORT_PROGRAMS[program])),
+                partial(_memory_cell, program=program),
+                numeric=True,
+            )
             for program in programs
         ),
     )
@@ -320,12 +333,11 @@ def _memory_published(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> 
     return [Section("memory", _("How much memory?"), (*figures_of(drawn, "memory"), table))]
 
 
-def _memory_cell(row: tuple[Case, dict[str, float]], program: str) -> Cell:
-    case, by_program = row
-    if program not in by_program:
+def _memory_cell(row: CaseMemory, program: str) -> Cell:
+    if program not in row.by_program:
         return tables.NONE
-    difference = relative_difference(by_program[program], float(case.published.memory_mib))
-    return replace(count(by_program[program]), note=numbers.signed_percentage(difference))
+    mib = row.by_program[program]
+    return replace(count(mib), note=numbers.signed_percentage(relative_difference(mib, row.published)))
 
 
 def _memory_pytorch(_: Translate, host: MeasuredHost) -> list[Section]:
@@ -385,7 +397,11 @@ def transfers(_: Translate, host: MeasuredHost) -> list[Section]:
             "relative difference is within the tolerance."
         )
         blocks.append(tables.table("transfers", groups, fields, caption))
-    return [Section("transfers", _("How does it compare with the published V100 results?"), tuple(blocks))] if blocks else []
+    return (
+        [Section("transfers", _("How does it compare with the published V100 results?"), tuple(blocks))]
+        if blocks
+        else []
+    )
 
 
 def factors(host: MeasuredHost) -> list[tuple[Case, dict[str, HostRow]]]:
@@ -413,7 +429,9 @@ def _factor_table(_: Translate, host: MeasuredHost) -> Table:
         if program not in by_program:
             return tables.NONE
         of_program = by_program[program]
-        note = _("× {factor}, n = {n}").format(factor=numbers.significant(factor(case, of_program)), n=len(of_program.sessions))
+        note = _("× {factor}, n = {n}").format(
+            factor=numbers.significant(factor(case, of_program)), n=len(of_program.sessions)
+        )
         return replace(tables.measured(of_program.throughput), note=note)
 
     fields = (
@@ -421,7 +439,9 @@ def _factor_table(_: Translate, host: MeasuredHost) -> Table:
         Field(
             _("Published, V100 (samples/s)"),
             lambda row: Cell(
-                str(row[0].published.throughput), float(row[0].published.throughput), claim=claim_id(row[0].name, THROUGHPUT)
+                str(row[0].published.throughput),
+                float(row[0].published.throughput),
+                claim=claim_id(row[0].name, THROUGHPUT),
             ),
             numeric=True,
         ),

@@ -69,7 +69,7 @@ def build(host: MeasuredHost, language: str, drawn: list[Figure]) -> Document:
         *evidence(_, host),
         *runs(_, host),
     )
-    title = _("Reproduction on {gpus}").format(gpus=gpus_text(_, host) or host.name)
+    title = _("Measurements on {gpus}").format(gpus=gpus_text(_, host) or host.name)
     return Document(language, title, measured(_, host), sections)
 
 

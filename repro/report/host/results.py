@@ -118,7 +118,7 @@ class MeasuredHost:
             for value in (expected[key],)
         )
         with_expectation = (
-            replace(row, expected=expected[row.measurements[-1].kept.run.id, row.unit.name]) for row in layout_rows
+            replace(row, expected=expected[row.measurements[-1].kept_run.run.id, row.unit.name]) for row in layout_rows
         )
         return [self._aimed(row, "expectation") for row in with_expectation]
 
@@ -137,17 +137,19 @@ class MeasuredHost:
     def configurations(self) -> list[HostRow]:
         """Every configuration by itself, over nothing."""
         return rows(
-            RunRatio(kept, each, None, None, session=self.sessions[kept.run.id])
-            for kept in self.measured
-            for each in kept.results
-            if each.throughputs
+            RunRatio(kept_run, result, None, None, session=self.sessions[kept_run.run.id])
+            for kept_run in self.measured
+            for result in kept_run.results
+            if result.throughputs
         )
 
     @cached_property
     def superseded(self) -> frozenset[tuple[str, str]]:
         """Run and unit of every result of a configuration that a newer run has with other code."""
         return frozenset(
-            (each.kept.run.id, each.result.unit.name) for row in self.configurations for each in row.superseded
+            (measurement.kept_run.run.id, measurement.result.unit.name)
+            for row in self.configurations
+            for measurement in row.superseded
         )
 
     @cached_property
@@ -224,15 +226,15 @@ def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> Meas
             preflights.append(run)
         else:
             runs.append(load_run(run, versions))
-    if twice := copies.between({f"{name}/{kept.run.id}": kept.run for kept in runs}):
+    if twice := copies.between({f"{name}/{kept_run.run.id}": kept_run.run for kept_run in runs}):
         raise RecordError("\n".join(twice))
     if not runs and not preflights:
         raise RecordError(f"{folder / 'runs'} holds no run; `make archive RUN=<id> HOST={name}` puts one there")
-    kept = (*(each.run for each in runs), *preflights)
-    if unsigned := [text for run in kept for good, text in signed_as_listed(run.path) if not good]:
+    archived = (*(kept_run.run for kept_run in runs), *preflights)
+    if unsigned := [text for run in archived for good, text in signed_as_listed(run.path) if not good]:
         raise RecordError("\n".join(unsigned))
     targets = targets_for(name, data)
-    runs.sort(key=lambda kept: kept.run.id)
+    runs.sort(key=lambda kept_run: kept_run.run.id)
     return MeasuredHost(name, folder, tuple(runs), tuple(preflights), targets, read(folder))
 
 

@@ -86,7 +86,7 @@ class RunRatio:
     `session` is that of the run; measurements without one count as of one session.
     """
 
-    kept: KeptRun
+    kept_run: KeptRun
     result: Result
     base: Result | None
     ratio: Ratio | None
@@ -105,17 +105,17 @@ class RunRatio:
         return self._named([{name: value for name, value in config.items() if name not in LENGTH}, *about])
 
     def _named(self, sides: list) -> str:
-        return json.dumps([sides, [gpu["name"] for gpu in self.kept.gpus[:1]]], sort_keys=True)
+        return json.dumps([sides, [gpu["name"] for gpu in self.kept_run.gpus[:1]]], sort_keys=True)
 
     @property
     def own_code(self) -> str:
         """Which code of the program it was measured with, whatever it is over."""
-        return self.kept.code(self.result.unit)
+        return self.kept_run.code(self.result.unit)
 
     @property
     def code(self) -> tuple[str, ...]:
         """Which code of the programs it was measured with."""
-        return tuple(self.kept.code(side.unit) for side in (self.result, self.base) if side)
+        return tuple(self.kept_run.code(side.unit) for side in (self.result, self.base) if side)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class HostRow:
     @property
     def runs(self) -> tuple[KeptRun, ...]:
         """The runs that count."""
-        return tuple(measurement.kept for measurement in self.measurements)
+        return tuple(measurement.kept_run for measurement in self.measurements)
 
     @property
     def unit(self) -> Unit:
@@ -223,8 +223,8 @@ def rows(measurements: Iterable[RunRatio]) -> list[HostRow]:
     """
     groups: dict[str, dict[str, RunRatio]] = {}
     newest: dict[str, str] = {}
-    for measurement in sorted(measurements, key=lambda measurement: measurement.kept.age):
-        groups.setdefault(measurement.configuration, {}).setdefault(measurement.kept.run.id, measurement)
+    for measurement in sorted(measurements, key=lambda measurement: measurement.kept_run.age):
+        groups.setdefault(measurement.configuration, {}).setdefault(measurement.kept_run.run.id, measurement)
         newest[measurement.own] = measurement.own_code
     all_rows: list[HostRow] = []
     alone: dict[str, tuple[RunRatio, ...]] = defaultdict(tuple)

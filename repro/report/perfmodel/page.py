@@ -45,7 +45,7 @@ TARGETS = {"median": 0.08, "worst": 0.25, "memory": 0.10}
 class ModelReportData:
     """All that the report tells, computed once for both languages.
 
-    results: `errors.error_frame` of the published cases; kept: `validation.check_frame` of the kept runs, with `fitted`;
+    results: `errors.error_frame` of the published cases; checks: `validation.check_frame` of the kept runs, with `fitted`;
     exchanged: the coverage of each generation with the halves of the kept trainings exchanged.
     """
 
@@ -53,7 +53,7 @@ class ModelReportData:
     cluster: ClusterModel
     results: pd.DataFrame
     baseline: MegatronShare
-    kept: pd.DataFrame
+    checks: pd.DataFrame
     exchanged: dict[str, Coverage]
     megatron: list[PublishedRate]
     study: Study
@@ -107,7 +107,7 @@ def tell(calibration: Calibration) -> ModelReportData:
         error_frame(cases, cluster, constants, calibration.without, baseline),
         baseline,
         check_frame(measurements, calibration).assign(
-            fitted=[(each.program, each.job) in fitted_trainings() for each in measurements]
+            fitted=[(measurement.program, measurement.job) in fitted_trainings() for measurement in measurements]
         ),
         kernel_calibration(measurements, constants, exchanged=True)[1],
         megatron_checks(constants),
@@ -250,7 +250,7 @@ def _uncertainty(_: Callable, story: ModelReportData) -> Section:
 
 
 def _elsewhere(_: Callable, story: ModelReportData) -> Section:
-    checks = story.kept
+    checks = story.checks
     texts = (
         _(
             "On other GPUs the errors of the constants fitted on V100s are not scattered but biased, by program and model. "
@@ -289,12 +289,12 @@ def _elsewhere(_: Callable, story: ModelReportData) -> Section:
 
 def _exchanged(_: Callable, story: ModelReportData) -> Iterator[str]:
     text = _("{generation}: the factor is {factor}, and {within} of {checked} lie within it")
-    for generation, found in story.exchanged.items():
+    for generation, coverage in story.exchanged.items():
         yield text.format(
             generation=generation.capitalize(),
-            factor=f"× {1 + found.factor:.2f}",
-            within=found.within,
-            checked=found.checked,
+            factor=f"× {1 + coverage.factor:.2f}",
+            within=coverage.within,
+            checked=coverage.checked,
         )
 
 

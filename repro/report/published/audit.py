@@ -161,11 +161,13 @@ def _elsewhere(_: Translate, finding: Finding) -> str:
 
 def checks(_: Translate, result: Audit) -> Section:
     """Number of comparisons and findings per rule."""
-    rows = tuple((Cell(_(check.title)), figure(check.compared, 0), figure(check.found, 0)) for check in result.checks)
+    rows = tuple(
+        (Cell(_(check.title)), figure(check.compared, 0), figure(check.findings, 0)) for check in result.checks
+    )
     total = (
         Cell(_("all")),
         figure(sum(check.compared for check in result.checks), 0),
-        figure(sum(check.found for check in result.checks), 0),
+        figure(sum(check.findings for check in result.checks), 0),
     )
     columns = (
         Column(_("What was compared")),

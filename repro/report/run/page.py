@@ -225,7 +225,7 @@ def _failures(_: Translate, data: ReportData) -> list[Section]:
 def _cut(_: Translate, data: ReportData) -> list[Section]:
     """The logs that are not kept whole; nothing if all are."""
     rows = tuple(
-        (Cell(f"{attempt['folder']}/{log.path}"), figure(log.printed / MIB, 1), figure(log.kept / MIB, 1))
+        (Cell(f"{attempt['folder']}/{log.path}"), figure(log.printed / MIB, 1), figure(log.written / MIB, 1))
         for attempt in data.attempts
         for log in cut_logs(attempt)
     )

@@ -45,7 +45,7 @@ def audited(language: str, audit: Audit) -> Document:
     """The whole audit, errors first."""
     _ = catalogue(language).gettext
     severities = list(audit_report.SEVERITIES)
-    ordered = tuple(sorted(audit.findings, key=lambda each: (each.rank, severities.index(each.severity))))
+    ordered = tuple(sorted(audit.findings, key=lambda finding: (finding.rank, severities.index(finding.severity))))
     lead = _(
         "Every figure and statement of the published reports, checked against the report's own figures and against other "
         "sources. What was measured at all comes first, then errors; typing errors are last."
@@ -55,7 +55,7 @@ def audited(language: str, audit: Audit) -> Document:
         audit_report.noise(_, audit),
         audit_report.checks(_, audit),
     )
-    return Document(language, _("Audit"), lead, tuple(each for each in sections if each))
+    return Document(language, _("Audit"), lead, tuple(section for section in sections if section))
 
 
 def measured(language: str, hosts: Sequence[MeasuredHost]) -> Document:
@@ -76,7 +76,9 @@ def measured(language: str, hosts: Sequence[MeasuredHost]) -> Document:
         Field("GPU", lambda kept_run: gpus(kept_run) or "–", filtered=True),
         Field(_("Configurations run"), lambda kept_run: len(kept_run.plan.units), count),
         Field(
-            _("Successful attempts"), lambda kept_run: sum(each["status"] == "ok" for each in kept_run.attempts), count
+            _("Successful attempts"),
+            lambda kept_run: sum(attempt["status"] == "ok" for attempt in kept_run.attempts),
+            count,
         ),
     )
     for host in hosts:

@@ -517,9 +517,9 @@ def test_a_log_beyond_the_cap_keeps_its_ends_and_says_so(cluster, tmp_path, monk
     (log,) = outcome.cut
     assert log.path == f"logs/local_rank_{rank}/stdout"
     assert log.printed >= 40 << 20
-    assert log.kept == cap
+    assert log.written == cap
     kept = (folder / log.path).read_bytes()
-    gap = f"\n[{log.printed - log.kept} bytes that were printed here are not kept]\n".encode()
+    gap = f"\n[{log.printed - log.written} bytes that were printed here are not kept]\n".encode()
     assert kept[7 << 20 : (7 << 20) + len(gap)] == gap
     assert len(kept) == cap + len(gap)
     if rank == 0:
@@ -535,13 +535,13 @@ def test_record_report_and_verification_say_what_was_cut(cluster, tmp_path, monk
         Bench(run, plan, Silent(), ssh_attempts(pool, run.id, Limits(), True)).run_all()
     (attempt,) = run.attempts()
     (log,) = cut_logs(attempt)
-    assert (attempt["status"], log.path, log.kept) == ("ok", "logs/local_rank_1/stdout", 2 << 20)
+    assert (attempt["status"], log.path, log.written) == ("ok", "logs/local_rank_1/stdout", 2 << 20)
     render(run, figures=False)
     record(run)
     english, chinese = ((run.folder / f"report.{language}.md").read_text() for language in ("en", "zh"))
     assert f"| {attempt['folder']}/{log.path} | 6.0 | 2.0 |" in english.partition("## Logs that were cut")[2]
     assert "## 被截断的日志" in chinese
-    where = f"{attempt['folder']}/{log.path} was cut as it was recorded: {log.kept} of the {log.printed} bytes"
+    where = f"{attempt['folder']}/{log.path} was cut as it was recorded: {log.written} of the {log.printed} bytes"
     assert any(where in line for line in verify(run).holds)
 
 

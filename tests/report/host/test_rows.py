@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from tests.support.kept_run import bench_run, throughput
 
 from repro.analysis.cross_hardware import comparisons
 from repro.analysis.results import summarise
@@ -19,7 +20,6 @@ from repro.runs.digests import REPRODUCED
 from repro.runs.record import Run
 from repro.utils.i18n import LANGUAGES, catalogue
 from repro.utils.stats import TooFew
-from tests.support.kept import bench_run, throughput
 
 DAY = 86400
 ONE_GPU = "DP_1x1x1_2_1536x16"
@@ -158,7 +158,7 @@ def test_the_code_of_the_newest_run_counts_whichever_was_read_first(host, kept):
     for order in (runs, runs[::-1]):
         row = row_of(over(host, *order))
         assert [each.label for each in row.runs] == ["R2", "R3"]
-        assert [each.kept.label for each in row.superseded] == ["R1"]
+        assert [each.kept_run.label for each in row.superseded] == ["R1"]
     assert {name for name, _unit in over(host, *runs).superseded} == {"run-1"}
 
 
@@ -207,9 +207,11 @@ def test_an_older_run_beside_another_baseline_is_superseded(host, kept):
     elsewhere = replace(old, base=replace(old.base, unit=replace(unit, config=unit.config | {"seed": 7})))
     assert elsewhere.configuration != new.configuration
     (row,) = rows([elsewhere, new])
-    assert [each.kept.label for each in row.measurements] == ["R2"]
-    assert [each.kept.label for each in row.superseded] == ["R1"]
-    assert len(rows([elsewhere, replace(new, kept=again(kept, 2, code="a"))])) == 2, "the same code counts beside both"
+    assert [each.kept_run.label for each in row.measurements] == ["R2"]
+    assert [each.kept_run.label for each in row.superseded] == ["R1"]
+    assert len(rows([elsewhere, replace(new, kept_run=again(kept, 2, code="a"))])) == 2, (
+        "the same code counts beside both"
+    )
 
 
 def test_an_older_run_of_other_iterations_is_superseded(host, kept):
@@ -220,9 +222,9 @@ def test_an_older_run_of_other_iterations_is_superseded(host, kept):
     short = replace(old, result=replace(old.result, unit=replace(unit, config=shorter)))
     assert short.configuration != new.configuration
     (row,) = rows([short, new])
-    assert [each.kept.label for each in row.measurements] == ["R2"]
-    assert [each.kept.label for each in row.superseded] == ["R1"]
-    assert len(rows([short, replace(new, kept=again(kept, 2, code="a"))])) == 2, "the same code counts for both"
+    assert [each.kept_run.label for each in row.measurements] == ["R2"]
+    assert [each.kept_run.label for each in row.superseded] == ["R1"]
+    assert len(rows([short, replace(new, kept_run=again(kept, 2, code="a"))])) == 2, "the same code counts for both"
 
 
 def test_runs_without_a_digest_are_told_apart_by_their_commits(host, kept):
