@@ -208,6 +208,15 @@ def believed(_: Translate, host: MeasuredHost) -> str:
     return reduce(lambda text, more: _("{text} {more}").format(text=text, more=more), sentences) if sentences else ""
 
 
+def how_to_read(_: Translate) -> str:
+    """What the numbers of the result are."""
+    return _(
+        "Throughput of the port and of the tuned program over that of each baseline, lowest to highest of the "
+        "configurations; above 1 OneFlow is faster. In parentheses the range of the 95% intervals and the number n of sessions. "
+        "`pytorch` is PyTorch with its current fused operators, `pytorch-unfused` computes as the published program does."
+    )
+
+
 def answer(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Section]:
     """The result in words, what it rests on, and the figure that shows it; nothing without a measured speed."""
     if not units_run(host):
@@ -215,11 +224,6 @@ def answer(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sectio
     items = tuple(filter(None, (*by_model(_, host), scaled(_, host))))
     blocks: list[Block] = []
     if items:
-        intro = _(
-            "Throughput of the port and of the tuned program over that of each baseline, lowest to highest of the "
-            "configurations; above 1 OneFlow is faster. In parentheses the range of the 95% intervals and the number n of sessions. "
-            "`pytorch` is PyTorch with its current fused operators, `pytorch-unfused` computes as the published program does."
-        )
-        blocks += [Text(intro), Items(items)]
+        blocks += [Text(how_to_read(_)), Items(items)]
     blocks += [Text(text) for text in (believed(_, host),) if text]
     return [Section("answer", _("Result"), (*blocks, *figures_of(drawn, "ratios")))]

@@ -72,12 +72,10 @@ def links(_: Translate, kept_runs: Iterable[KeptRun]) -> str:
 
 
 def runs_of(_: Translate, row: HostRow) -> Cell:
-    """The runs that a row counts, and those that it does not since their code is not the newest run's."""
+    """The runs that a row counts, and how many it does not since their code is not the newest run's."""
     text = links(_, row.runs)
     if row.superseded:
-        text = _("{runs}; superseded: {others}").format(
-            runs=text, others=links(_, (measurement.kept_run for measurement in row.superseded))
-        )
+        text = _("{runs}; superseded: {n}").format(runs=text, n=len(row.superseded))
     return Cell(text)
 
 
@@ -109,17 +107,12 @@ def with_interval(_: Translate, row: HostRow | None, written: Written = numbers.
     return Cell(written(row.ratio.value), row.ratio.value, note=_(", ").join(parts))
 
 
-def goal(row: HostRow) -> Cell:
-    """A row's target; a dash without one."""
-    return Cell(str(row.target), row.target.at_least) if row.target else NONE
-
-
-def status(_: Translate, row: HostRow) -> Cell:
-    """How a row stands to its target; a dash without one."""
+def goal(_: Translate, row: HostRow) -> Cell:
+    """A row's target and how the row stands to it; a dash without one."""
     if not row.target:
-        return Cell(numbers.NOTHING)
+        return NONE
     title, tone = STATUSES[row.status]
-    return Cell(_(title), tone=tone)
+    return Cell(str(row.target), row.target.at_least, note=_(title), tone=tone)
 
 
 def figures_of(drawn: list[Figure], name: str) -> list[Figure]:

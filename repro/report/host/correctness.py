@@ -17,7 +17,7 @@ from repro.planning.unit import Unit
 from repro.report import numbers
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.waterfall import Waterfall, WaterfallChart
-from repro.report.document import Block, Cell, Figure, Section, Table
+from repro.report.document import Block, Cell, Column, Figure, Section, Table
 from repro.report.host.cells import figures_of, link, links, name, outof
 from repro.report.host.results import MeasuredHost
 from repro.report.host.run import KeptRun
@@ -85,8 +85,11 @@ def curves(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sectio
         seen=sum(comparison.holds for comparison in errors),
         made=len(errors),
     )
-    titles = columns(
-        _("Model"), numeric=(_("Curves that agree"), _("Differ"), _("Did not run"), _("Deviation / tolerance (max)"))
+    titles = (
+        *columns(_("Model"), numeric=(_("Curves that agree"),)),
+        Column(_("Differ"), numeric=True, minor=True),
+        Column(_("Did not run"), numeric=True, minor=True),
+        *columns(numeric=(_("Deviation / tolerance (max)"),)),
     )
     rows = []
     for mine in _by_kind(layouts):

@@ -17,7 +17,7 @@ from repro.report.host.answer import gpus_text
 from repro.report.host.cells import SHORT_PROGRAMS, family, name
 from repro.report.host.configurations import Configuration, baselines, configurations
 from repro.report.host.correctness import shown_figures
-from repro.report.host.coverage import covered_cases, levels_of, units_run
+from repro.report.host.coverage import covered_cases
 from repro.report.host.measured import current, memories
 from repro.report.host.results import MeasuredHost
 from repro.report.host.rows import HostRow
@@ -39,8 +39,6 @@ def figure_specs(host: MeasuredHost) -> list[FigureSpec]:
         specs.append(_efficiency(host))
     if memories(host):
         specs.append(_memory(host))
-    if units_run(host):
-        specs.append(coverage_figure(levels_of(host)))
     return [*specs, *shown_figures(host)]
 
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from repro.report.charts.figure import gpus_text as gpus_count
-from repro.report.document import Section, Table, Text
-from repro.report.host.cells import STATUSES, name, status, with_interval
+from repro.report.document import Section, Text
+from repro.report.host.cells import STATUSES, name
 from repro.report.host.results import MeasuredHost
 from repro.report.host.rows import LEAST_SESSIONS, MET, MISSED, OLD, OPEN, HostRow, RatioTarget
 from repro.report.run.programs import PROGRAMS
-from repro.report.tables import Field, count, table
+from repro.report.tables import Field, table
 from repro.utils.i18n import N_, Translate
 
 KINDS = {
-    "ratio": N_("throughput of OneFlow over that of PyTorch"),
+    "ratio": N_("OneFlow / PyTorch"),
     "efficiency": N_("scaling efficiency"),
-    "expectation": N_("throughput over the performance model's"),
+    "expectation": N_("measured / expected"),
 }
 """What a target is of."""
 
@@ -66,11 +64,7 @@ def targets(_: Translate, host: MeasuredHost, language: str) -> list[Section]:
     fields = (
         Field(_("What"), lambda rows: _what(_, _target(rows))),
         Field(_("Goal"), lambda rows: str(_target(rows))),
-        *(
-            Field(_(title), partial(_count_of, status), count)
-            for status, (title, _tone) in STATUSES.items()
-            if any(row.status == status for row in aimed)
-        ),
+        Field(_("Verdict"), lambda rows: _tally(_, rows)),
         *([Field(_("Set by"), lambda rows: _target(rows).by.get(language, "–"))] if len(setters) > 1 else []),
         Field(_("Why"), lambda rows: _target(rows).why.get(language, "–"), minor=True),
     )
@@ -82,7 +76,6 @@ def targets(_: Translate, host: MeasuredHost, language: str) -> list[Section]:
         Section(
             "targets", _("Goals we set ourselves"), (Text(decided(_, aimed)), table("targets", groups, fields, caption))
         ),
-        Section("target-rows", _("Every row with a goal"), (_every_row(_, aimed),), level=3, folded=True),
     ]
 
 
@@ -92,25 +85,21 @@ def _target(rows: list[HostRow]) -> RatioTarget:
     return rows[0].target
 
 
-def _count_of(status: str, rows: list[HostRow]) -> int:
-    return sum(row.status == status for row in rows)
+def _tally(_: Translate, rows: list[HostRow]) -> str:
+    """How many rows meet the goal, miss it, or leave it undecided."""
+    states = [row.status for row in rows]
+    texts = (
+        _("{n} {what}").format(what=_(title), n=states.count(state))
+        for state, (title, _tone) in STATUSES.items()
+        if state in states
+    )
+    return _("; ").join(texts)
 
 
 def _what(_: Translate, target: RatioTarget) -> str:
     where = _(", ").join(_condition(_, key, value) for key, value in target.where.items())
     what = _(KINDS[target.of])
     return _("{what} ({where})").format(what=what, where=where) if where else what
-
-
-def _every_row(_: Translate, aimed: list[HostRow]) -> Table:
-    fields = (
-        Field(_("Configuration"), lambda row: row.unit.name),
-        Field(_("What"), lambda row: _(KINDS[row.target.of])),
-        Field(_("Value"), lambda row: with_interval(_, row), numeric=True),
-        Field(_("Goal"), lambda row: str(row.target)),
-        Field(_("Verdict"), lambda row: status(_, row)),
-    )
-    return table("target-rows", aimed, fields)
 
 
 def _condition(_: Translate, key: str, value: object) -> str:

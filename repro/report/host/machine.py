@@ -10,7 +10,6 @@ from repro.analysis.process_info import readable
 from repro.report.document import Block, Cell, Section, Table, Text
 from repro.report.host.results import MeasuredHost, clocks, preflight_tables
 from repro.report.host.run import KeptRun
-from repro.report.run.verdicts import OUTCOMES
 from repro.report.tables import columns, count, measured, words
 from repro.utils.i18n import N_, Message, Translate
 
@@ -42,15 +41,14 @@ def runs(_: Translate, host: MeasuredHost) -> list[Section]:
             Cell(f"[{kept_run.run.id}](runs/{kept_run.run.path.name})", anchor=kept_run.run.id),
             *words(kept_run.began, host.sessions[kept_run.run.id], gpus(kept_run) or _("none"), commit(_, kept_run)),
             count(len(kept_run.attempts)),
-            count(sum(attempt["status"] == "failed" for attempt in kept_run.attempts)),
-            *words(_came_to(_, kept_run), f"`{kept_run.description['command']}`"),
+            *words(f"`{kept_run.description['command']}`"),
         )
         for kept_run in host.runs
     )
     titles = (
         *columns(_("Run"), _("Start (UTC)"), _("Session"), "GPU", _("Commit")),
-        *columns(numeric=(_("Attempts"), _("Failed"))),
-        *columns(_("Verdicts on speed"), _("Command")),
+        *columns(numeric=(_("Attempts"),)),
+        *columns(_("Command")),
     )
     text = _(
         "Each run is kept under `runs/` as one archive: the plan, every attempt with its logs and metrics, and a manifest; "
@@ -60,16 +58,6 @@ def runs(_: Translate, host: MeasuredHost) -> list[Section]:
     )
     table = Table("runs", titles, rows, _("Every run, with the command that started it and its attempts:"))
     return [Section("runs", _("Runs and their commands"), (Text(text), table), folded=True)]
-
-
-def _came_to(_: Translate, kept_run: KeptRun) -> str:
-    if not kept_run.measures_speed or not kept_run.judgement.verdicts:
-        return "–"
-    return _("; ").join(
-        _("{outcome}: {n}").format(outcome=_(OUTCOMES[outcome][0]), n=n)
-        for outcome, n in kept_run.judgement.counts.items()
-        if n
-    )
 
 
 def machine(_: Translate, host: MeasuredHost) -> list[Section]:

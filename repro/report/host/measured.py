@@ -118,7 +118,7 @@ def comparisons(_: Translate, host: MeasuredHost) -> list[Section]:
     titles = (
         *columns(_("Configuration"), _("Compared with")),
         *columns(numeric=("samples/s", _("Compared with (samples/s)"), _("Ratio or efficiency"))),
-        *columns(_("Code"), _("Runs")),
+        *columns(_("Goal"), _("Code"), _("Runs")),
     )
     cells_of_rows = tuple(
         (
@@ -126,6 +126,7 @@ def comparisons(_: Translate, host: MeasuredHost) -> list[Section]:
             tables.measured(row.throughput),
             tables.measured(row.base_throughput),
             cells.with_interval(_, row, written),
+            cells.goal(_, row),
             *words(_("newest") if row.current else _("older")),
             cells.runs_of(_, row),
         )
@@ -262,6 +263,7 @@ def _every_layout(_: Translate, rows: list[HostRow]) -> Section:
         Field(_("Throughput (samples/s)"), lambda row: row.throughput, tables.measured),
         Field(_("Expected (samples/s)"), lambda row: row.expected, tables.measured),
         Field(_("Measured / expected"), lambda row: cells.with_interval(_, row), numeric=True),
+        Field(_("Goal"), lambda row: cells.goal(_, row)),
         Field(_("GPU memory (MiB)"), lambda row: middle(result.memory_mib for result in row.results), count),
         Field(_("Runs"), lambda row: cells.runs_of(_, row)),
     ]
@@ -311,13 +313,13 @@ def _memory_published(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> 
     fields = (
         Field(_("Case"), lambda row: Cell(row.case.name, note=gpus_count(_, row.case.layout.world_size))),
         Field(
-            _("Published, V100 (MiB)"),
+            _("Published (V100)"),
             lambda row: replace(count(row.published), claim=claim_id(row.case.name, MEMORY)),
             numeric=True,
         ),
         *(
             Field(
-                _("{program} (MiB)").format(program=_(SHORT_PROGRAMS[program])),
+                _(SHORT_PROGRAMS[program]),
                 partial(_memory_cell, program=program),
                 numeric=True,
             )
@@ -325,7 +327,7 @@ def _memory_published(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> 
         ),
     )
     caption = _(
-        "Memory per GPU as the driver counts it, of cases that ran in their published layout, precision and batch size: "
+        "Memory per GPU in MiB as the driver counts it, of cases that ran in their published layout, precision and batch size: "
         "tensors, the allocator's reserve, the GPU's context and the libraries. In parentheses the difference from the "
         "published figure. The stack differs from the published one, so a difference is not the trainer's alone."
     )
@@ -390,6 +392,7 @@ def transfers(_: Translate, host: MeasuredHost) -> list[Section]:
                 _("Difference"),
                 lambda mine: least_to_most((comparison.difference for comparison in mine), numbers.signed_percentage),
                 numeric=True,
+                minor=True,
             ),
         )
         caption = _(
@@ -437,7 +440,7 @@ def _factor_table(_: Translate, host: MeasuredHost) -> Table:
     fields = (
         Field(_("Case"), lambda row: Cell(row[0].name, note=gpus_count(_, row[0].layout.world_size))),
         Field(
-            _("Published, V100 (samples/s)"),
+            _("Published (V100)"),
             lambda row: Cell(
                 str(row[0].published.throughput),
                 float(row[0].published.throughput),
@@ -447,7 +450,7 @@ def _factor_table(_: Translate, host: MeasuredHost) -> Table:
         ),
         *(
             Field(
-                _("{program} (samples/s)").format(program=_(SHORT_PROGRAMS[program])),
+                _(SHORT_PROGRAMS[program]),
                 partial(measured_cell, program=program),
                 numeric=True,
             )
@@ -455,7 +458,7 @@ def _factor_table(_: Translate, host: MeasuredHost) -> Table:
         ),
     )
     caption = _(
-        "Cases that ran in their published configuration. In parentheses the measured throughput over the published one, "
+        "Throughput in samples/s of cases that ran in their published configuration. In parentheses the measured throughput over the published one, "
         "and the number n of sessions. The factor is one of hardware, libraries and program together; it does not say whether a published "
         "throughput is reproduced."
     )
