@@ -321,12 +321,12 @@ def _waterfalls(pairs: list[ProfilePair]) -> FigureSpec:
     def chart(_: Translate) -> WaterfallChart:
         return WaterfallChart(
             _("From OneFlow's iteration to the baseline's"),
-            _("ms per iteration on rank 0's GPU, by class of kernel"),
+            _("ms per iteration on rank 0's GPU, by class of kernel; the axes are cut"),
             tuple(_steps(_, pair) for pair in pairs),
             (_("the baseline takes less"), _("the baseline takes more")),
         )
 
-    return FigureSpec("waterfall", chart, lambda _: _("Each field has its own scale, which does not start at zero."))
+    return FigureSpec("waterfall", chart, lambda _: _("Each field has its own scale."))
 
 
 def _steps(_: Translate, pair: ProfilePair) -> Waterfall:

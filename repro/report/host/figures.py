@@ -213,6 +213,7 @@ def coverage_figure(levels: dict[str, int]) -> FigureSpec:
         "coverage",
         chart,
         lambda _: _(
-            "bs: batch size per GPU; DP, MP, 2D and PP name a layout of data x tensor x pipeline parallel sizes."
+            "bs: batch size per GPU; DP, MP, 2D and PP name a layout of data x tensor x pipeline parallel sizes. Cases that "
+            "are the same training count once."
         ),
     )
