@@ -161,18 +161,3 @@ def differing(folder: Path = FOLDER) -> list[Path]:
     with tempfile.TemporaryDirectory() as scratch:
         due = contents(Path(scratch), render(Path(scratch)))
     return differences(folder, due, contents(folder))
-
-
-def overview(result: Audit) -> str:
-    """The findings as text for a terminal, in English."""
-    lines = []
-    for finding in result.findings:
-        lines.append(
-            f"{finding.severity:8}{finding.report}: {finding.place}: printed {finding.printed}"
-            + (f", recomputed {finding.recomputed}" if finding.recomputed else "")
-        )
-        lines.append(f"        {finding.rule}" + (f"; {finding.evidence}" if finding.evidence else ""))
-    compared = sum(check.compared for check in result.checks)
-    return "\n".join(
-        (*lines, "", f"{compared} comparisons; " + audit_report.tally(lambda message: message, result.findings))
-    )
