@@ -98,7 +98,13 @@ class OverlayChart:
             for line, style in zip(panel.lines, STYLES, strict=False):
                 _draw_line(axes, line, style)
             _name_lines(axes, panel, PANEL - HEAD - FOOT)
-        canvas.text(WIDTH / 2, canvas.height - 3, self.x_label, color=MUTED.light, ha="center")
+        canvas.text(
+            panel_width * min(len(self.panels), COLUMNS) / 2,
+            canvas.height - 3,
+            self.x_label,
+            color=MUTED.light,
+            ha="center",
+        )
         return canvas.figure
 
     def _scale(self, axes: Axes, panel: OverlayPanel) -> None:

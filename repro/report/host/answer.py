@@ -180,7 +180,8 @@ def scaled(_: Translate, host: MeasuredHost) -> str:
 
 def believed(_: Translate, host: MeasuredHost) -> str:
     """What the figures rest on, and what they do not show."""
-    rows = current([*host.gains, *host.ratios, *host.efficiencies])
+    every = [*host.gains, *host.ratios, *host.efficiencies]
+    rows = current(every)
     single = sum(len(row.sessions) < LEAST_SESSIONS for row in rows)
     verdicts = [verdict for kept_run in host.measured for verdict in kept_run.judgement.verdicts]
     judged = sum(verdict.outcome != "none" for verdict in verdicts)
@@ -196,6 +197,9 @@ def believed(_: Translate, host: MeasuredHost) -> str:
             "{several} of {rows} comparisons have an interval over several sessions; the others come from a single one."
         )
         sentences.append(text.format(several=len(rows) - single, rows=len(rows)))
+    if older := len(every) - len(rows):
+        text = _("Left out here and in the figures, as they were measured only with older code of their program: {n}.")
+        sentences.append(text.format(n=older))
     if verdicts and not judged:
         sentences.append(
             _(

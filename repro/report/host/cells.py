@@ -102,7 +102,7 @@ def with_interval(_: Translate, row: HostRow | None, written: Written = numbers.
     """A row's ratio, with its interval, how many sessions it is of, and whether it is that of the steady state."""
     if row is None or row.ratio is None:
         return NONE
-    sessions = _("n = {n}").format(n=len(row.sessions))
+    sessions = _("n\u00a0=\u00a0{n}").format(n=len(row.sessions))
     parts = filter(None, (interval(row, written), sessions, _("steady") if row.in_steady_state else ""))
     return Cell(written(row.ratio.value), row.ratio.value, note=_(", ").join(parts))
 

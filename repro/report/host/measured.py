@@ -133,8 +133,8 @@ def comparisons(_: Translate, host: MeasuredHost) -> list[Section]:
         for row, written in rows
     )
     caption = _(
-        "Every comparison above with its throughputs and its runs, each linked by its start (UTC), and those that were measured with "
-        "older code of their program only."
+        "All comparisons with their throughputs and runs, which are named by their start (UTC), also those that were measured "
+        "only with older code of their program."
     )
     return [
         Section(
@@ -432,7 +432,7 @@ def _factor_table(_: Translate, host: MeasuredHost) -> Table:
         if program not in by_program:
             return tables.NONE
         of_program = by_program[program]
-        note = _("× {factor}, n = {n}").format(
+        note = _("× {factor}, n\u00a0=\u00a0{n}").format(
             factor=numbers.significant(factor(case, of_program)), n=len(of_program.sessions)
         )
         return replace(tables.measured(of_program.throughput), note=note)
