@@ -99,11 +99,12 @@ def interval(row: HostRow, written: Written = numbers.ratio) -> str:
 
 
 def with_interval(_: Translate, row: HostRow | None, written: Written = numbers.ratio) -> Cell:
-    """A row's ratio, with its interval, how many sessions it is of, and whether it is that of the steady state."""
+    """A row's ratio, with its interval, how many sessions it is of, and whether it is of the steady state or of older code."""
     if row is None or row.ratio is None:
         return NONE
     sessions = _("n\u00a0=\u00a0{n}").format(n=len(row.sessions))
-    parts = filter(None, (interval(row, written), sessions, _("steady") if row.in_steady_state else ""))
+    marks = (_("steady") if row.in_steady_state else "", "" if row.current else _("older code"))
+    parts = filter(None, (interval(row, written), sessions, *marks))
     return Cell(written(row.ratio.value), row.ratio.value, note=_(", ").join(parts))
 
 

@@ -21,8 +21,6 @@ KINDS = {
 
 def decided(_: Translate, rows: list[HostRow]) -> str:
     """How many targets are met, missed and undecided, and why they are undecided or do not count."""
-    if not rows:
-        return _("No target is set for what was measured here.")
     old = sum(row.status == OLD for row in rows)
     rows = [row for row in rows if row.status != OLD]
     statuses = [row.status for row in rows]

@@ -38,15 +38,15 @@ def runs(_: Translate, host: MeasuredHost) -> list[Section]:
         return []
     rows = tuple(
         (
-            Cell(f"[{kept_run.run.id}](runs/{kept_run.run.path.name})", anchor=kept_run.run.id),
-            *words(kept_run.began, host.sessions[kept_run.run.id], gpus(kept_run) or _("none"), commit(_, kept_run)),
+            Cell(f"[{kept_run.began}](runs/{kept_run.run.path.name})", anchor=kept_run.run.id),
+            *words(host.sessions[kept_run.run.id], gpus(kept_run) or _("none"), commit(_, kept_run)),
             count(len(kept_run.attempts)),
             *words(f"`{kept_run.description['command']}`"),
         )
         for kept_run in host.runs
     )
     titles = (
-        *columns(_("Run"), _("Start (UTC)"), _("Session"), "GPU", _("Commit")),
+        *columns(_("Run (start, UTC)"), _("Session"), "GPU", _("Commit")),
         *columns(numeric=(_("Attempts"),)),
         *columns(_("Command")),
     )

@@ -118,7 +118,7 @@ def comparisons(_: Translate, host: MeasuredHost) -> list[Section]:
     titles = (
         *columns(_("Configuration"), _("Compared with")),
         *columns(numeric=("samples/s", _("Compared with (samples/s)"), _("Ratio or efficiency"))),
-        *columns(_("Goal"), _("Code"), _("Runs")),
+        *columns(_("Goal"), _("Runs")),
     )
     cells_of_rows = tuple(
         (
@@ -127,7 +127,6 @@ def comparisons(_: Translate, host: MeasuredHost) -> list[Section]:
             tables.measured(row.base_throughput),
             cells.with_interval(_, row, written),
             cells.goal(_, row),
-            *words(_("newest") if row.current else _("older")),
             cells.runs_of(_, row),
         )
         for row, written in rows

@@ -24,7 +24,6 @@ def host_of(tmp_path, *shown) -> MeasuredHost:
     description = {"created": 1.79e9, "command": "make x", "environment": {"gpus": [H200]}}
     runs = (
         KeptRun(
-            f"R{number}",
             Run(tmp_path / f"run-{number}"),
             description,
             None,
