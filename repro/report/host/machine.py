@@ -33,30 +33,24 @@ def gpus(kept_run: KeptRun) -> str:
 
 
 def runs(_: Translate, host: MeasuredHost) -> list[Section]:
-    """Every run with its command, and what it came to."""
+    """Every run with its command."""
     if not host.runs:
         return []
     rows = tuple(
         (
             Cell(f"[{kept_run.began}](runs/{kept_run.run.path.name})", anchor=kept_run.run.id),
-            *words(host.sessions[kept_run.run.id], gpus(kept_run) or _("none"), commit(_, kept_run)),
-            count(len(kept_run.attempts)),
-            *words(f"`{kept_run.description['command']}`"),
+            *words(host.sessions[kept_run.run.id], commit(_, kept_run), f"`{kept_run.description['command']}`"),
         )
         for kept_run in host.runs
     )
-    titles = (
-        *columns(_("Run (start, UTC)"), _("Session"), "GPU", _("Commit")),
-        *columns(numeric=(_("Attempts"),)),
-        *columns(_("Command")),
-    )
+    titles = columns(_("Run (start, UTC)"), _("Session"), _("Commit"), _("Command"))
     text = _(
         "Each run is kept under `runs/` as one archive: the plan, every attempt with its logs and metrics, and a manifest; "
         "nothing in it is derived. `make report RUN=<archive>` writes its report in both languages, and `results.csv` has "
         "the results of all runs. Host names and GPU UUIDs are replaced and paths are relative to the checkout; "
         "`kept.json` in the archive names every file changed in this way, with its original SHA-256."
     )
-    table = Table("runs", titles, rows, _("Every run, with the command that started it and its attempts:"))
+    table = Table("runs", titles, rows, _("Every run, with the command that started it:"))
     return [Section("runs", _("Runs and their commands"), (Text(text), table), folded=True)]
 
 
