@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,13 +23,12 @@ SHORT = 12
 
 @dataclass(frozen=True)
 class KeptRun:
-    """A kept run, read once; `label` is its short name on the host's page, its id the anchor there.
+    """A kept run, read once; its id is its anchor on the host's page.
 
     `versions` are those of the programs at the commits of runs that record none themselves, `evidence` what was found when
     the run was held against its raw output.
     """
 
-    label: str
     run: Run
     description: dict
     plan: Plan
@@ -44,6 +44,24 @@ class KeptRun:
     def age(self) -> tuple[float, str]:
         """What orders runs by when they began; runs of the same second by their ids."""
         return self.description["created"], self.run.id
+
+    @property
+    def day(self) -> str:
+        """The day on which it began, UTC."""
+        return self._at("%Y-%m-%d")
+
+    @property
+    def time(self) -> str:
+        """The time of that day, UTC."""
+        return self._at("%H:%M")
+
+    @property
+    def began(self) -> str:
+        """What pages call it: day and time."""
+        return f"{self.day} {self.time}"
+
+    def _at(self, form: str) -> str:
+        return time.strftime(form, time.gmtime(self.description["created"]))
 
     @property
     def gpus(self) -> list[dict]:
@@ -66,14 +84,13 @@ class KeptRun:
         return (self.description["environment"]["git_commit"] or "?")[:SHORT]
 
 
-def load_run(label: str, run: Run, versions: Versions) -> KeptRun:
+def load_run(run: Run, versions: Versions) -> KeptRun:
     """Read a kept run; RecordError if it is not as it was recorded, or has figures that its raw output does not give."""
     evidence = require(run)
     description, attempts = run.description(), steady.attempts(run)
     plan = Plan.from_json(description["plan"])
     results = summarise(plan, attempts)
     return KeptRun(
-        label,
         run,
         description,
         plan,

@@ -35,7 +35,7 @@ def bench_figures(data: ReportData, files: RunPath) -> list[FigureSpec]:
         if len(group) > 1:
             figure_specs.append(_throughput_figure(group, number))
     with_memory = [result for result in measured if result.memory_mib]
-    if with_memory:
+    if len(with_memory) > 1:
         figure_specs.append(_memory_figure(with_memory, data.plan.device))
     times = iteration_times(data, files)
     return figure_specs + [
