@@ -120,10 +120,9 @@ def _in_order(where: str, events: list[dict], source: str) -> Iterator[Differenc
         what = f"order of events in {source}"
         if after["time"] < before["time"]:
             yield Difference(where, what, ((before["event"], before["time"]), (after["event"], after["time"])))
-        if after.get("iteration", before.get("iteration", 0)) < before.get("iteration", 0):
-            yield Difference(
-                where, what, ((before["event"], before["iteration"]), (after["event"], after["iteration"]))
-            )
+        numbers = [event["iteration"] for event in (before, after) if "iteration" in event]
+        if numbers != sorted(numbers):
+            yield Difference(where, what, ((before["event"], numbers[0]), (after["event"], numbers[1])))
 
 
 def _of_rank(where: str, of_rank_0: list[dict], others: list[dict], rank: int) -> Iterator[Difference]:
@@ -167,7 +166,9 @@ def _within_record(attempt: dict, ranks: Sequence[list[dict]]) -> Iterator[Diffe
 
 def _sampled(attempt: dict, samples: Sequence[Mapping[str, str]]) -> Iterator[Difference]:
     """Whether the attempt took at least as long as its GPUs were sampled."""
-    count = max(Counter(sample["index"] for sample in samples).values(), default=0)
+    if not samples:
+        return
+    count = max(Counter(sample["index"] for sample in samples).values())
     least = GPU_EVERY_S * (count - 1)
     if attempt["wall_s"] < least - SAMPLED_S:
         says = (ATTEMPTS, attempt["wall_s"]), (f"{count} samples in {GPU_FILE}", f"{least} at least")

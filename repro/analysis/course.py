@@ -7,10 +7,12 @@ A repeat that was removed and run again leaves its place in that order, or a tim
 from __future__ import annotations
 
 import calendar
+import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from operator import itemgetter
 
 from repro.analysis.difference import Difference
 from repro.analysis.stopping import why_enough
@@ -72,9 +74,9 @@ def remarks(description: Mapping, plan: Plan, attempts: Sequence[dict]) -> Itera
 def _of_creation(name: str, created: float, attempts: Sequence[dict]) -> Iterator[Difference]:
     if STAMPED.match(name):
         try:
-            stamp = calendar.timegm(time.strptime(name[:15], "%Y%m%d-%H%M%S"))
+            stamp: float = calendar.timegm(time.strptime(name[:15], "%Y%m%d-%H%M%S"))
         except ValueError:
-            stamp = 0
+            stamp = math.inf
         apart = stamp - created
         if abs(apart) > ZONES_S or abs(apart - ZONE_S * round(apart / ZONE_S)) > STAMP_S:
             utc = time.strftime("%Y%m%d-%H%M%S UTC", time.gmtime(created))
@@ -89,10 +91,8 @@ def _of_order(attempts: Sequence[dict]) -> Iterator[Difference]:
     """Repeats of a unit begin one after another; a later attempt at one that failed may follow others."""
     first: dict[str, dict[int, dict]] = {}
     for attempt in attempts:
-        repeats = first.setdefault(attempt["unit"], {})
-        first_attempt = repeats.setdefault(attempt["repeat"], attempt)
-        if attempt["started"] < first_attempt["started"]:
-            repeats[attempt["repeat"]] = attempt
+        repeats, number = first.setdefault(attempt["unit"], {}), attempt["repeat"]
+        repeats[number] = min(repeats.get(number, attempt), attempt, key=itemgetter("started"))
     for repeats in first.values():
         for repeat, later in pairwise(sorted(repeats)):
             if repeats[repeat]["started"] > repeats[later]["started"]:

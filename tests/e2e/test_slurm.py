@@ -29,9 +29,9 @@ SHARED = "/shared"
 def slurm_nodes(make_nodes, simulation):
     """Two nodes that also share a folder, which only some tests use."""
     volume = f"shared-{os.getpid()}"
-    nodes = make_nodes("slurm", 2, image=True, options=("--volume", f"{volume}:{SHARED}"))
+    nodes = make_nodes("slurm", 2, kind="hpc", image=True, options=("--volume", f"{volume}:{SHARED}"))
     nodes.root("node1", "chown", "runner", SHARED)
-    slurm_site.install(nodes)
+    slurm_site.start(nodes)
     yield nodes
     nodes.down()
     simulation.docker("volume", "rm", "--force", volume)

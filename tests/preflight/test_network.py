@@ -126,7 +126,11 @@ def test_rounds_hold_each_pair_once_and_no_machine_twice(count):
 
 
 def answers(program, outcome):
-    return {program: outcome, "timeout": "", "ip -j": '[{"addr_info": [{"local": "10.1.0.11", "prefixlen": 24}]}]'}
+    return {
+        program: "",
+        f"timeout 30 {program}": outcome,
+        "ip -j": '[{"addr_info": [{"local": "10.1.0.11", "prefixlen": 24}]}]',
+    }
 
 
 def bandwidth(*each, **expected):
@@ -163,7 +167,7 @@ def test_the_slowest_pair_is_named():
     assert found.facts.startswith("2.0 Gb/s (node") and "node3) to 9.4 Gb/s" in found.facts
 
 
-@pytest.mark.parametrize(("rate", "result"), [("97.80", OK), ("61.20", WARNING), ("11.90", FAILED)])
+@pytest.mark.parametrize(("rate", "result"), [("97.80", OK), ("61.20", WARNING), ("11.90", FAILED), ("0.00", FAILED)])
 def test_bandwidth_over_infiniband(rate, result):
     table = WRITE_BW.format(rate=rate)
     assert write_bandwidth(table) == float(rate)
@@ -181,6 +185,13 @@ def test_nodes_that_do_not_meet():
     found = bandwidth(refused, refused, **NET)
     assert found.result == FAILED
     assert "No route to host" in found.facts
+
+
+def test_a_measurement_without_an_end_is_said():
+    hangs = answers("ib_write_bw", (124, ""))
+    found = bandwidth(hangs, hangs, **HCA)
+    assert found.result == FAILED
+    assert found.found.endswith("does not reach ib_write_bw on node1: it took longer than 30 s")
 
 
 def test_an_interface_without_an_address():

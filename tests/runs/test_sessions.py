@@ -2,7 +2,7 @@
 
 import pytest
 
-from repro.runs.sessions import PAUSE_S, RunSpan, machine_of, sessions, span
+from repro.runs.sessions import RunSpan, machine_of, sessions, span
 from tests.support.synthetic import environment
 
 HOUR = 3600.0
@@ -20,7 +20,7 @@ def recorded(machine):
     return environment(machine=machine)
 
 
-@pytest.mark.parametrize(("pause", "expected"), [(0.0, "S1"), (PAUSE_S, "S1"), (PAUSE_S + 1, "S2")])
+@pytest.mark.parametrize(("pause", "expected"), [(0.0, "S1"), (6 * HOUR, "S1"), (6 * HOUR + 1, "S2")])
 def test_a_long_pause_begins_another_session(pause, expected):
     here = recorded(ONE)
     assert named((1e9, 1e9 + HOUR, here), (1e9 + HOUR + pause, 1e9 + 2 * HOUR + pause, here)) == ["S1", expected]
@@ -28,8 +28,8 @@ def test_a_long_pause_begins_another_session(pause, expected):
 
 def test_the_pause_counts_from_the_end_of_the_longest_run_before():
     here = recorded(ONE)
-    long, short = (0.0, PAUSE_S, here), (HOUR, 2 * HOUR, here)
-    assert named(long, short, (PAUSE_S + 5 * HOUR, PAUSE_S + 6 * HOUR, here)) == ["S1", "S1", "S1"]
+    long, short = (0.0, 6 * HOUR, here), (HOUR, 2 * HOUR, here)
+    assert named(long, short, (11 * HOUR, 12 * HOUR, here)) == ["S1", "S1", "S1"]
 
 
 def test_sessions_are_numbered_by_their_beginning_whatever_the_order_of_the_runs():

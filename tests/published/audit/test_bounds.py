@@ -1070,6 +1070,14 @@ def test_a_row_that_has_all_figures_of_another_configuration_is_found():
         assert not new(twice.copied_rows, with_figure(name, **{**same, each: same[each] + 1}))
 
 
+def test_two_equal_figures_are_a_copy_if_no_more_were_printed():
+    one, other = (f"resnet50_0808_1n4g_bs{batch}" for batch in (128, 160))
+    figures = CASES[one].published
+    copy = with_figure(other, throughput=figures.throughput, memory_mib=figures.memory_mib)
+    assert new(twice.copied_rows, copy) == {f"resnet50-2020-08-08/copied-row/{other}/throughput"}
+    assert not new(twice.copied_rows, with_figure(other, throughput=figures.throughput, memory_mib=None))
+
+
 def test_a_single_equal_figure_is_no_copy():
     """Both have 149.8 samples/s and nothing else that was measured."""
     one, other = (CASES[f"bert_1n1g_bs{batch}"].published for batch in (64, 96))
@@ -1089,6 +1097,28 @@ def test_a_group_of_repeats_that_another_case_has_is_found(repeats, found):
     assert ("bert-2020-08-22/copied-repeats/bert_1n8g_bs64/repeats" in ids(twice.copied_repeats, changed)) is found
 
 
+@pytest.mark.parametrize(
+    ("mine", "theirs", "found"),
+    [
+        ("1 2 3", "1 2 3", True),
+        ("1 2", "1 2", False),
+        ("1 2 3", "1 2 3 4", False),
+        ("1 2 3 4 5", "5 1 2 3 4", True),
+        ("1 2 3 4 4", "4 1 2 3 4", False),
+    ],
+)
+def test_how_many_repeats_are_no_chance(mine, theirs, found):
+    names = "bert_1n8g_bs64", "bert_1n8g_bs96"
+    repeats = [tuple(map(PrintedNumber, values.split())) for values in (mine, theirs)]
+    changed = {
+        name: replace(CASES[name], published=replace(CASES[name].published, repeats=own))
+        for name, own in zip(names, repeats, strict=True)
+    }
+    cases = tuple(changed.get(case.name, case) for case in PUBLISHED.cases)
+    material = replace(PUBLISHED, catalogue=Catalogue(PUBLISHED.reports, cases))
+    assert bool(new(twice.copied_repeats, material)) is found
+
+
 def test_few_different_repeats_in_another_order_are_chance():
     one, other = (CASES[f"bert_1n1g_bs{batch}"].published.repeats for batch in (64, 96))
     assert sorted(one) == sorted(other) and len(set(one)) == twice.DISTINCT - 1
@@ -1101,6 +1131,8 @@ def test_memory_of_one_configuration_under_two_names(factor, found):
     name = "2D_8x1x1_16_1536x16"
     changed = with_figure(name, memory_mib=round(memory * factor, 3))
     assert bool(new(twice.one_configuration, changed)) is found
+    for unprinted in (name, DP8):
+        assert not new(twice.one_configuration, with_figure(unprinted, memory_mib=None))
     peer = next(each for each in PUBLISHED.peers if each.case == DP8)
     other = with_peer(lambda each: each.case == name, memory_mib=PrintedNumber(f"{peer.memory_mib * factor:.3f}"))
     assert new(twice.one_configuration, other) == ({f"peers/same-memory/{name}/memory_mib"} if found else set())

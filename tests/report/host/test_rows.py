@@ -5,7 +5,6 @@ import math
 from dataclasses import replace
 
 import pytest
-from tests.support.kept_run import bench_run, throughput
 
 from repro.analysis.cross_hardware import comparisons
 from repro.analysis.results import summarise
@@ -20,6 +19,7 @@ from repro.runs.digests import REPRODUCED
 from repro.runs.record import Run
 from repro.utils.i18n import LANGUAGES, catalogue
 from repro.utils.stats import TooFew
+from tests.support.kept import bench_run, throughput
 
 DAY = 86400
 ONE_GPU = "DP_1x1x1_2_1536x16"
