@@ -17,9 +17,8 @@ from repro.planning.plan import Plan, make_plan
 from repro.published.cases import load_catalogue
 from repro.report.host.rows import MET, OPEN, HostRow, RatioTarget, RunRatio
 from repro.runs.sessions import RunSpan, sessions
-from tests.analysis.test_cross_hardware import measured
 from tests.support.bent import Attack, answer, check_stopped, listed_in, print_table
-from tests.support.synthetic import SIX, environment, published_run
+from tests.support.synthetic import SIX, environment, measured, published_run
 
 CASE = "DP_8x1x1_16_1536x16"
 QUICKER, SLOWER = "2D_4x2x1_16_1536x16", "MP_1x8x1_16_1536x16"

@@ -126,7 +126,11 @@ def test_rounds_hold_each_pair_once_and_no_machine_twice(count):
 
 
 def answers(program, outcome):
-    return {program: outcome, "timeout": "", "ip -j": '[{"addr_info": [{"local": "10.1.0.11", "prefixlen": 24}]}]'}
+    return {
+        program: "",
+        f"timeout 30 {program}": outcome,
+        "ip -j": '[{"addr_info": [{"local": "10.1.0.11", "prefixlen": 24}]}]',
+    }
 
 
 def bandwidth(*each, **expected):
@@ -144,7 +148,7 @@ def iperf3(gbits):
 def test_bandwidth_over_tcp(gbits, result):
     found = bandwidth(*[answers("iperf3", iperf3(gbits))] * 3, **NET)
     assert found.result == result
-    assert found.facts.startswith(f"{gbits:.1f} Gb/s (")
+    assert found.facts.startswith(f"{gbits:.3g} Gb/s (")
     assert "over 3 pairs" in found.facts
 
 
@@ -160,10 +164,10 @@ def test_the_slowest_pair_is_named():
     fast, slow = answers("iperf3", iperf3(9.4)), answers("iperf3", iperf3(2.0))
     found = bandwidth(fast, fast, slow, **NET)
     assert found.result == FAILED
-    assert found.facts.startswith("2.0 Gb/s (node") and "node3) to 9.4 Gb/s" in found.facts
+    assert found.facts.startswith("2 Gb/s (node") and "node3) to 9.4 Gb/s" in found.facts
 
 
-@pytest.mark.parametrize(("rate", "result"), [("97.80", OK), ("61.20", WARNING), ("11.90", FAILED)])
+@pytest.mark.parametrize(("rate", "result"), [("97.80", OK), ("61.20", WARNING), ("11.90", FAILED), ("0.00", FAILED)])
 def test_bandwidth_over_infiniband(rate, result):
     table = WRITE_BW.format(rate=rate)
     assert write_bandwidth(table) == float(rate)
@@ -181,6 +185,13 @@ def test_nodes_that_do_not_meet():
     found = bandwidth(refused, refused, **NET)
     assert found.result == FAILED
     assert "No route to host" in found.facts
+
+
+def test_a_measurement_without_an_end_is_said():
+    hangs = answers("ib_write_bw", (124, ""))
+    found = bandwidth(hangs, hangs, **HCA)
+    assert found.result == FAILED
+    assert found.found.endswith("does not reach ib_write_bw on node1: it took longer than 30 s")
 
 
 def test_an_interface_without_an_address():
