@@ -29,6 +29,7 @@ from repro.runs.manifest import record
 from repro.runs.metrics import METRICS
 from repro.runs.record import RecordError, Run
 from tests.support import raw_output
+from tests.support.attempts import recorded
 from tests.support.synthetic import add_attempt, published_run
 
 KEPT = sorted(REPRODUCED.glob("*/runs/[0-9]*.zip"))
@@ -219,7 +220,7 @@ def test_another_rank_has_the_same_rows_and_losses():
 
 def attempt(repeat=1, number=1, unit=CASE.name, **changes):
     folder = f"units/{unit}/repeat-{repeat}.attempt-{number}"
-    return {"unit": unit, "repeat": repeat, "folder": folder, "status": "ok", **changes}
+    return recorded({"unit": unit, "repeat": repeat, "folder": folder, **changes})
 
 
 PLAN = make_plan([CASE], 8, "published", 2)
@@ -306,7 +307,7 @@ def test_a_configuration_that_is_not_the_planned_one_is_named(tmp_path):
 
 
 def test_a_copied_attempt_is_named(run):
-    first, second = (run.folder / each["folder"] for each in run.attempts())
+    first, second = (run.folder / each.folder for each in run.attempts())
     (second / METRICS.format(0)).write_bytes((first / METRICS.format(0)).read_bytes())
     found = [line for line in examine(run).lines() if "a copy of" in line]
     assert len(found) == 1 and found[0].startswith(str(second.relative_to(run.folder)))
@@ -472,7 +473,7 @@ def test_losses_are_compared_as_lists_and_other_lists_in_full():
 
 
 def test_a_copy_is_said_with_what_it_is_a_copy_of(run):
-    first, second = (each["folder"] for each in run.attempts())
+    first, second = (each.folder for each in run.attempts())
     (run.folder / second / RANK_0).write_bytes((run.folder / first / RANK_0).read_bytes())
     found = [each for each in examine(run).differences if each.what == "an attempt of its own"]
     assert [(each.where, each.says) for each in found] == [(second, ((RECORD, "yes"), (RANK_0, f"a copy of {first}")))]

@@ -74,7 +74,7 @@ class MeasuredHost:
     @cached_property
     def gains(self) -> list[HostRow]:
         """The tuned program over the published one that took turns with it."""
-        return rows(self._relations(tuning_relations))
+        return [self._aimed(row, "gain") for row in rows(self._relations(tuning_relations))]
 
     @cached_property
     def efficiencies(self) -> list[HostRow]:
@@ -209,9 +209,8 @@ def hosts(reproduced: Path = REPRODUCED) -> list[str]:
 def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> MeasuredHost:
     """Read everything that is kept of a host.
 
-    A run's label is its place in the list of kept runs, to which lines are only ever added, so that it stays; removed
-    runs count in it. RecordError if there is nothing, or if a run cannot be read, is not as it was recorded or kept, is
-    gone without a line that says so, or has figures that its raw output does not give.
+    RecordError if there is nothing, or if a run cannot be read, is not as it was recorded or kept, is gone without a line
+    that says so, or has figures that its raw output does not give.
     """
     folder = reproduced / name
     if altered := digests.chain_faults(reproduced / digests.NAME) or digests.faults(folder):
@@ -220,14 +219,13 @@ def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> Meas
     preflights: list[Run] = []
     versions = program_versions.read(reproduced)
     gone = {Path(path).stem for path in digests.removed(folder)}
-    place = 0
     for run in map(Run, digests.in_order(folder)):
-        if run.id not in gone and (run.files / PREFLIGHT).is_file():
-            preflights.append(run)
+        if run.id in gone:
             continue
-        place += 1
-        if run.id not in gone:
-            runs.append(load_run(f"R{place}", run, versions))
+        if (run.files / PREFLIGHT).is_file():
+            preflights.append(run)
+        else:
+            runs.append(load_run(run, versions))
     if twice := copies.between({f"{name}/{kept_run.run.id}": kept_run.run for kept_run in runs}):
         raise RecordError("\n".join(twice))
     if not runs and not preflights:
@@ -309,8 +307,8 @@ def clocks(runs: Iterable[KeptRun]) -> Clocks | None:
         sample
         for kept_run in runs
         for attempt in kept_run.attempts
-        if attempt["status"] == "ok"
-        for sample in _samples(kept_run.run.files / attempt["folder"])
+        if attempt.status == "ok"
+        for sample in _samples(kept_run.run.files / attempt.folder)
     ]
     if not samples:
         return None

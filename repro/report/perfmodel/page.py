@@ -16,7 +16,6 @@ from repro.perfmodel.hardware import ClusterModel, describe
 from repro.perfmodel.kernels import calibrate as kernel_calibration
 from repro.perfmodel.kernels import fitted_trainings
 from repro.perfmodel.megatron_baseline import MegatronShare, fit_baseline
-from repro.perfmodel.scaling_study import Study, study
 from repro.perfmodel.training import training_cases
 from repro.perfmodel.validation import FILE as VALIDATION
 from repro.perfmodel.validation import (
@@ -56,7 +55,6 @@ class ModelReportData:
     checks: pd.DataFrame
     exchanged: dict[str, Coverage]
     megatron: list[PublishedRate]
-    study: Study
 
     @property
     def held_out(self) -> pd.DataFrame:
@@ -89,7 +87,7 @@ def render(folder: Path = FOLDER) -> list[Path]:
     story = tell(calibrate())
     written = []
     for language in LANGUAGES:
-        drawn = figures(story.results, story.study, folder, language)
+        drawn = figures(story.results, folder, language)
         path = folder / f"model.{language}.md"
         write_text(path, markdown(build(story, language, drawn), folder))
         written.append(path)
@@ -111,7 +109,6 @@ def tell(calibration: Calibration) -> ModelReportData:
         ),
         kernel_calibration(measurements, constants, exchanged=True)[1],
         megatron_checks(constants),
-        study(calibration),
     )
 
 
@@ -130,7 +127,6 @@ def build(story: ModelReportData, language: str, drawn: dict) -> Document:
         _uncertainty(_, story),
         _elsewhere(_, story),
         _spent(_, story),
-        _scale(_, story, drawn),
         _limits(_),
     )
     title = _("Performance and memory model: how well it predicts the published figures")
@@ -225,7 +221,6 @@ def _held_out(_: Callable, story: ModelReportData, drawn: dict) -> Section:
         Text(text),
         drawn["throughput"],
         tables.errors_table(_, "held-out", story.held_out),
-        drawn["memory"],
     )
     return Section("held-out", _("Held-out cases"), blocks)
 
@@ -303,18 +298,6 @@ def _spent(_: Callable, story: ModelReportData) -> Section:
     chosen = story.results[story.results["family"] == "gpt-3d"]
     table = tables.spent_table(_, chosen, story.cluster, story.calibration.constants)
     return Section("spent", _("Where the time goes"), (Text(text), table))
-
-
-def _scale(_: Callable, story: ModelReportData, drawn: dict) -> Section:
-    text = _(
-        "MODELLED: these runs were not made. Each size has the fastest layout that fits, found by the search behind "
-        "`make explore`, with ports and links as in `repro/data/hardware/`. No published figure here tests the V100 "
-        "curves beyond 32 GPUs; the formulas behind the A100 curve are tested up to 3072 GPUs above."
-    )
-    growing, fixed = _("Batch size growing with the GPUs"), _("Fixed global batch size")
-    blocks = (Text(text), drawn["scale-weak"], tables.study_table(_, "scale-weak-table", growing, story.study.weak))
-    more = (drawn["scale-strong"], tables.study_table(_, "scale-strong-table", fixed, story.study.strong))
-    return Section("scale", _("Projection: GPT from 8 to 8192 GPUs"), (*blocks, *more))
 
 
 def _limits(_: Callable) -> Section:

@@ -199,7 +199,7 @@ def _evidence(_: Translate, claims: Iterable[Claim]) -> list[str]:
                     program=_(PROGRAMS[measured.program]),
                     gpu=measured.gpu,
                     n=measured.repeats,
-                    run=f"[{measured.kept_run.label}](run-{measured.kept_run.run.id}.html)",
+                    run=f"[{measured.kept_run.began}](host-{measured.host}.html#{measured.kept_run.run.id})",
                     row=measured.row,
                 )
             )

@@ -27,7 +27,6 @@ def test_there_is_a_page_for_everything_in_both_languages(content, site):
     names = {page.name for page in pages(content)}
     assert {"index", "claims", "published", "audit", "measured", "model", "reproduce", "history"} <= names
     assert {f"report-{report.id}" for report in content.audit.material.reports} <= names
-    assert {f"run-{kept.run.id}" for kept in content.runs} <= names
     assert {f"host-{host.name}" for host in content.hosts} <= names
     for language in LANGUAGES:
         assert {path.stem for path in (site / language).glob("*.html")} == names
