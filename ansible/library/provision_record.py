@@ -17,8 +17,8 @@ short_description: notes what provisioning adds to a node, and takes it back
 options:
   state:
     description:
-      - C(begin) notes what is there, C(end) what was added since, C(undo) takes it back once packages are removed,
-        C(read) only returns the record.
+      - C(begin) notes what is there and returns what roles compare with what they want, C(end) notes what was added
+        since, C(undo) takes it back once packages are removed, C(read) only returns the record.
     choices: [begin, end, undo, read]
     required: true
     type: str
@@ -36,7 +36,7 @@ MARKED = re.compile(r"^# BEGIN oneflow-reproduction\n.*?^# END oneflow-reproduct
 NOTED = ("paths", "folders", "blocks", "sysctl", "services", "links")
 LISTS = ("packages_added", "users_added", "groups_added", "memberships_added")
 SAFE_TO_COPY = 2**20
-PACKAGE = "${db:Status-Abbrev} ${Package}:${Architecture} ${Version}\n"
+PACKAGE = "${db:Status-Abbrev} ${Package} ${Architecture} ${Version}\n"
 
 
 def answer(*argv):
@@ -45,10 +45,38 @@ def answer(*argv):
     return done.returncode, done.stdout
 
 
+def installed():
+    """Each installed package: dpkg's abbreviation of its state, its name, architecture and version."""
+    _, listed = answer("dpkg-query", "--show", "--showformat", PACKAGE)
+    return [line.split() for line in listed.splitlines() if line[1] == "i"]
+
+
+def state_for_roles(sysctl):
+    """Packages as NAME=VERSION, names of held ones, kernel parameters (empty: there is none of that name), modules.
+
+    All in one answer, since each further task on a node takes the start of a Python with Ansible's own modules there.
+    """
+    packages = installed()
+    return {
+        "packages": [f"{name}={version}" for _, name, _, version in packages],
+        "held": [name for state, name, *_ in packages if state.startswith("h")],
+        "sysctl": {name: " ".join(parameter(name).split()) for name in sysctl},
+        "modules": sorted(os.listdir("/sys/module")),
+    }
+
+
+def parameter(name):
+    """A kernel parameter as it is now; empty if there is none of that name."""
+    try:
+        with open("/proc/sys/" + name.replace(".", "/")) as source:
+            return source.read().strip()
+    except FileNotFoundError:
+        return ""
+
+
 def state_of_system():
     """Installed packages with their versions, users, groups, and who is in which group."""
-    _, listed = answer("dpkg-query", "--show", "--showformat", PACKAGE)
-    packages = dict(line.split()[1:] for line in listed.splitlines() if line[1] == "i")
+    packages = {f"{name}:{architecture}": version for _, name, architecture, version in installed()}
     groups = grp.getgrall()
     return {
         "packages": packages,
@@ -107,10 +135,8 @@ class Record:
         for path in blocks:
             self.data["blocks"].setdefault(path, os.path.exists(path))
         for name in sysctl:
-            path = "/proc/sys/" + name.replace(".", "/")
-            if name not in self.data["sysctl"] and os.path.exists(path):
-                with open(path) as source:
-                    self.data["sysctl"][name] = source.read().strip()
+            if name not in self.data["sysctl"] and parameter(name):
+                self.data["sysctl"][name] = parameter(name)
         for name in services:
             self.data["services"].setdefault(
                 name, [answer("systemctl", verb, name)[0] == 0 for verb in ("is-enabled", "is-active")]
@@ -162,9 +188,7 @@ class Record:
                 work(*arguments)
 
         for name, value in self.data["sysctl"].items():
-            with open("/proc/sys/" + name.replace(".", "/")) as source:
-                now = source.read().strip()
-            if now.split() != value.split():
+            if parameter(name).split() != value.split():
                 act(f"{name} is {value} again", answer, "sysctl", "--quiet", "--write", f"{name}={value}")
         for path, existed in self.data["blocks"].items():
             self._undo_block(path, existed, act)
@@ -287,15 +311,18 @@ def main():
             module.exit_json(changed=False, done=[], left=[])
         done, left = record.undo(given["keep"], module.check_mode)
         module.exit_json(changed=True, done=done, left=left)
-    if (
-        given["state"] == "end" and module.check_mode
-    ):  # roles have added nothing; what others changed since is no change of theirs
+    # Roles have added nothing in a dry run; what others changed since is no change of theirs.
+    if given["state"] == "end" and module.check_mode:
         module.exit_json(changed=False)
-    noted = [given[name] for name in NOTED]
-    changed = record.begin(*noted) if given["state"] == "begin" else record.end()
+    answers = {}
+    if given["state"] == "begin":
+        answers = {"now": state_for_roles(given["sysctl"])}
+        changed = record.begin(*[given[name] for name in NOTED])
+    else:
+        changed = record.end()
     if not module.check_mode:
         record.save()
-    module.exit_json(changed=changed)
+    module.exit_json(changed=changed, **answers)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from repro.simulation.engine import LABEL, SimulationEngine, SimulationEngineErr
 from repro.simulation.images import STACK, has_node_image, node_image, trainer_image, trainer_layout
 from repro.simulation.inventory import (
     KEY,
-    Place,
+    SshEndpoint,
     given_variables,
     leave_to_caller,
     make_key,
@@ -110,7 +110,7 @@ class Nodes:
     """The nodes of one cluster, up or not.
 
     `third` is the third number of their addresses, `image` the ID of the trainer image in their engines or empty,
-    `options` are further ones for `docker run`, `kept` the name of the disks that they started from or empty.
+    `options` are further ones for `docker run`, `disks` the name of the disks that they started from or empty.
     """
 
     engine: SimulationEngine
@@ -120,7 +120,7 @@ class Nodes:
     kind: str = "engine"
     image: str = ""
     options: tuple[str, ...] = ()
-    kept: str = ""
+    disks: str = ""
 
     @property
     def names(self) -> list[str]:
@@ -212,7 +212,7 @@ class Nodes:
             f"SIM_DEBIAN={self.engine.web}/debian",
             *(f"--add-host={n}:{self.address(n)}" for n in names),
             *self.options,
-            f"{self.kept}:{node}" if self.kept else node_image(self.engine, self.kind),
+            f"{self.disks}:{node}" if self.disks else node_image(self.engine, self.kind),
         )
 
     def keep(self, name: str) -> None:
@@ -252,14 +252,14 @@ class Nodes:
 
     def write_ssh_config(self) -> None:
         """The configuration for ssh, and the inventory's known_hosts with the keys that the nodes have now."""
-        write_ssh_config(self.inventory, self._places())
+        write_ssh_config(self.inventory, self._endpoints())
 
     def write_inventory(self, **variables: Any) -> Path:
         """An inventory folder of these nodes, a CPU cluster unless `variables` say otherwise; its path."""
-        return write_inventory(self.inventory, self._places(), {**cpu_cluster(self.image), **variables})
+        return write_inventory(self.inventory, self._endpoints(), {**cpu_cluster(self.image), **variables})
 
-    def _places(self) -> dict[str, Place]:
-        return {node: Place(self.address(node), 22, self.host_key(node)) for node in self.names}
+    def _endpoints(self) -> dict[str, SshEndpoint]:
+        return {node: SshEndpoint(self.address(node), 22, self.host_key(node)) for node in self.names}
 
     def remove(self, *nodes: str) -> None:
         """Remove nodes with their disks, all of them if none is named."""
@@ -286,12 +286,12 @@ def up(
     image: bool = False,
     owner: str = PERSON,
     options: tuple[str, ...] = (),
-    kept: str = "",
+    disks: str = "",
     tell: Callable[[str, float], object] = lambda stage, seconds: None,
 ) -> Nodes:
     """Bring up nodes, `bare`, with an `engine`, or as `hpc` with Slurm and Apptainer besides; with the trainer `image` if asked for.
 
-    `options` are further ones for `docker run`, such as ("--ulimit", "memlock=65536"). `kept` are disks of such nodes
+    `options` are further ones for `docker run`, such as ("--ulimit", "memlock=65536"). `disks` are disks of such nodes
     that `Nodes.keep` kept, to start from; the new nodes get their addresses. EngineError if the name is taken or this
     machine cannot do it. `tell` is called with each stage as it begins, and about how many seconds it and the rest take.
     """
@@ -312,10 +312,10 @@ def up(
         trainer = trainer_image(engine) if image else ""
         tell("the nodes' own image is made, unless it was before", ahead)
         node_image(engine, kind)
-        third = _third_of(engine, f"{kept}:node1") if kept else _free_third(engine)
-        nodes = Nodes(engine, name, third, count, kind, trainer, options, kept)
+        third = _third_of(engine, f"{disks}:node1") if disks else _free_third(engine)
+        nodes = Nodes(engine, name, third, count, kind, trainer, options, disks)
         make_key()
-        what = json.dumps({"count": count, "kind": kind, "image": trainer, "options": options, "kept": kept})
+        what = json.dumps({"count": count, "kind": kind, "image": trainer, "options": options, "disks": disks})
         subnet = f"10.{engine.second}.{nodes.third}.0/24"
         engine.docker(
             "network",
@@ -387,7 +387,7 @@ def attach(name: str) -> Nodes:
     third = int(network["IPAM"]["Config"][0]["Subnet"].split(".")[2])
     what = json.loads(network["Labels"][f"{LABEL}.nodes"])
     options = tuple(what["options"])
-    return Nodes(engine, name, third, what["count"], what["kind"], what["image"], options, what.get("kept", ""))
+    return Nodes(engine, name, third, what["count"], what["kind"], what["image"], options, what.get("disks", ""))
 
 
 def take_down(name: str) -> None:

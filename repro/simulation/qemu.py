@@ -24,8 +24,13 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 KVM = Path("/dev/kvm")
 ACCELERATOR = HOME / "accelerator"
 """The file with the answer of `accelerator`, and the boot of this machine that it holds for."""
-KERNEL_OPTIONS = "console=ttyS0 root=/dev/vda rw quiet net.ifnames=0"
-"""The same for all machines, as nodes have to be equal in this: what distinguishes them is among the `given` files."""
+KERNEL_OPTIONS = "console=ttyS0 root=/dev/vda rw quiet net.ifnames=0 mitigations=off"
+"""The same for all machines, as nodes have to be equal in this: what distinguishes them is among the `given` files.
+
+An emulated processor speculates on nothing that would have to be mitigated, and nobody else's work is on these machines.
+"""
+PROCESSORS = {"kvm": "host", "tcg": "max,la57=off"}
+"""QEMU's name of the processor; a fifth level of page tables would only cost the emulation time."""
 PROBE_S = 20
 END_S = 10.0
 POLL_S = 0.05
@@ -95,7 +100,7 @@ def command_line(name: str, hardware: Hardware, system: Disk, given: dict[str, P
         QEMU,
         *("-name", name, "-nodefaults", "-no-user-config", "-display", "none", "-machine", "pc"),
         *("-accel", "tcg,thread=multi" if accelerator == "tcg" else accelerator),
-        *("-cpu", "max" if accelerator == "tcg" else "host"),
+        *("-cpu", PROCESSORS[accelerator]),
         *("-m", str(hardware.memory_mib), "-smp", str(hardware.processors)),
         *("-rtc", "base=utc", "-device", "virtio-rng-pci", "-serial", f"file:{name}.console"),
         *("-kernel", str(system.kernel), "-initrd", str(system.initrd), "-append", KERNEL_OPTIONS),
@@ -121,11 +126,14 @@ def start(command: list[str], folder: Path, name: str) -> None:
 
 
 def process_of(folder: Path, name: str) -> int | None:
-    """The process of a machine; None if it does not run."""
+    """The process of a machine; None if it does not run.
+
+    It is told by its program, since its words on the command line are there only some time after its start.
+    """
     with contextlib.suppress(OSError, ValueError):
         pid = int((folder / f"{name}.pid").read_text())
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if words[0] == QEMU.encode() and Path(os.readlink(f"/proc/{pid}/cwd")) == folder:
+        program = Path(os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)"))
+        if program.name == QEMU and Path(os.readlink(f"/proc/{pid}/cwd")) == folder:
             return pid
     return None
 

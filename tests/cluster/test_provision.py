@@ -179,7 +179,7 @@ def record(tmp_path, monkeypatch):
     def make():
         return module.Record(str(tmp_path / "etc/provisioned.json"))
 
-    make.system, make.asked = system, asked
+    make.system, make.asked, make.module = system, asked, module
     return make
 
 
@@ -254,6 +254,17 @@ def test_packages_and_users_are_told_apart(record):
     assert data["packages_changed"] == {"libc6:amd64": ["2.36-1", "2.36-2"]}
     assert data["users_added"] == ["_chrony"]
     assert data["memberships_added"] == ["docker runner"]
+
+
+def test_what_roles_compare_comes_in_one_answer(record, monkeypatch):
+    listed = "ii  bash amd64 5.2-1\nhi  docker.io amd64 20.10\nrc  perftest amd64 4.5\nii  zlib1g i386 1:1.2\n"
+    monkeypatch.setattr(record.module, "answer", lambda *argv: (0, listed))
+    now = record.module.state_for_roles(["kernel.ostype", "net.ipv4.tcp_rmem", "no.such"])
+    assert now["packages"] == ["bash=5.2-1", "docker.io=20.10", "zlib1g=1:1.2"]
+    assert now["held"] == ["docker.io"]
+    assert now["sysctl"]["kernel.ostype"] == "Linux" and now["sysctl"]["no.such"] == ""
+    assert re.fullmatch(r"\d+ \d+ \d+", now["sysctl"]["net.ipv4.tcp_rmem"]), "written by the kernel with tabs"
+    assert "kernel" in now["modules"]
 
 
 def test_an_interrupted_run_is_reckoned_with_the_next(record):

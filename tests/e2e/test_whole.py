@@ -87,7 +87,7 @@ def test_provisioned_nodes_change_no_more_and_train(provisioned_nodes, tmp_path)
     """Those that started from kept disks, if there are any, are as provisioning leaves nodes."""
     engine = provisioned_nodes.engine
     there = bool(engine.docker("image", "ls", "--quiet", kept_name(engine)))
-    assert provisioned_nodes.kept == (kept_name(engine) if there else "")
+    assert provisioned_nodes.disks == (kept_name(engine) if there else "")
     site = Site(provisioned_nodes.name, tmp_path)
     again = site.make("provision")
     outcomes = re.findall(r"^(node\d)  ok  \d+ ok, (\d+) changed, ", again.stdout, re.M)

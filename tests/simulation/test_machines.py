@@ -1,6 +1,8 @@
 """Virtual machines as far as they can be tested without one: what is refused, found out, and asked of QEMU."""
 
+import shutil
 import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -96,6 +98,19 @@ def test_a_process_of_another_program_is_not_taken_for_a_machine(tmp_path):
         assert other.poll() is None
         other.kill()
     assert qemu.process_of(tmp_path, "node2") is None
+
+
+def test_a_machine_is_told_by_its_program_and_not_by_words_that_come_late(tmp_path):
+    """For some time after its start the command line of a process is empty."""
+    program = Path(shutil.copy(shutil.which("sleep"), tmp_path / qemu.QEMU))
+    with subprocess.Popen(["", "60"], executable=program, cwd=tmp_path) as machine:
+        (tmp_path / "node1.pid").write_text(str(machine.pid))
+        assert qemu.process_of(tmp_path, "node1") == machine.pid
+        program.unlink()
+        assert qemu.process_of(tmp_path, "node1") == machine.pid, "an upgrade replaces the program while it runs"
+        qemu.end(tmp_path, "node1")
+        machine.wait()
+    assert qemu.process_of(tmp_path, "node1") is None
 
 
 def test_packages_that_are_not_pinned_are_named(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ COMMIT = "0" * 40
 def kept(label, **found):
     run = SimpleNamespace(id=f"20261126-00000{label[1:]}-all-published")
     described = {"environment": {"git_commit": COMMIT}}
-    return SimpleNamespace(label=label, run=run, description=described, evidence=Evidence(2, (), (), **found))
+    return SimpleNamespace(began=label, run=run, description=described, evidence=Evidence(2, (), (), **found))
 
 
 @pytest.fixture
