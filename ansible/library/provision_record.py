@@ -311,6 +311,9 @@ def main():
             module.exit_json(changed=False, done=[], left=[])
         done, left = record.undo(given["keep"], module.check_mode)
         module.exit_json(changed=True, done=done, left=left)
+    # Roles have added nothing in a dry run; what others changed since is no change of theirs.
+    if given["state"] == "end" and module.check_mode:
+        module.exit_json(changed=False)
     answers = {}
     if given["state"] == "begin":
         answers = {"now": state_for_roles(given["sysctl"])}

@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 
 from repro.analysis import what_ran
-from repro.analysis.course import INTERRUPTED
 from repro.planning.plan import Plan
 from repro.planning.unit import Unit
+from repro.runs.attempts import INTERRUPTED, AttemptRecord
 from repro.runs.history import History, contents, folder_states, tree
 from repro.runs.program_files import SHARED, digests_of, folders_of_program
 from repro.runs.program_versions import BASELINES, TRAINERS
@@ -56,14 +56,14 @@ def sentences(run: Run, past: History, root: Path = ROOT) -> list[tuple[bool, st
     commit = description["environment"].get("git_commit") or ""
     units = {unit.name: unit for unit in Plan.from_json(description["plan"]).units}
     said: Counter[tuple[bool, str]] = Counter()
-    attempts = [attempt for attempt in run.attempts() if attempt["unit"] in units]
+    attempts = [attempt for attempt in run.attempts() if attempt.unit in units]
     for attempt in attempts:
-        said[_of_attempt(attempt, units[attempt["unit"]], commit, past, root)] += 1
+        said[_of_attempt(attempt, units[attempt.unit], commit, past, root)] += 1
     return [(good, f"code of {count} of {len(attempts)} attempts: {text}") for (good, text), count in said.items()]
 
 
-def _of_attempt(attempt: dict, unit: Unit, commit: str, past: History, root: Path) -> tuple[bool, str]:
-    code = attempt.get("code")
+def _of_attempt(attempt: AttemptRecord, unit: Unit, commit: str, past: History, root: Path) -> tuple[bool, str]:
+    code = attempt.code
     if not code or "sha256" not in code:
         return True, "no digest recorded, so that only the commit says which it was"
     if code.get("replaced"):
@@ -93,8 +93,8 @@ def withheld(run: Run, unproven: Iterable[str], past: History, root: Path = ROOT
     commit = run.description()["environment"].get("git_commit") or ""
     if not past.holds(commit):
         return []
-    replaced = any((attempt.get("code") or {}).get("replaced") for attempt in run.attempts())
-    without_code = any(not attempt.get("code") for attempt in _recorded(run))
+    replaced = any((attempt.code or {}).get("replaced") for attempt in run.attempts())
+    without_code = any(not attempt.code for attempt in _recorded(run))
     facts = [*([] if replaced else unproven), *([CODE] if without_code else [])]
     return [
         f"{fact}: not recorded, although the programs of commit {commit[:SHORT]} record it: it was taken out"
@@ -103,9 +103,9 @@ def withheld(run: Run, unproven: Iterable[str], past: History, root: Path = ROOT
     ]
 
 
-def _recorded(run: Run) -> Iterator[dict]:
+def _recorded(run: Run) -> Iterator[AttemptRecord]:
     """Attempts that the process that ran them recorded: those of a killed one are recorded without their code."""
-    return (attempt for attempt in run.attempts() if attempt["status"] != INTERRUPTED)
+    return (attempt for attempt in run.attempts() if attempt.status != INTERRUPTED)
 
 
 @cache

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from repro.analysis.difference import Difference
 from repro.runs import digests
+from repro.runs.attempts import AttemptRecord
 from repro.runs.files import PREFLIGHT
 from repro.runs.metrics import METRICS, events
 from repro.runs.record import ATTEMPT, ATTEMPTS, Run
@@ -61,11 +62,11 @@ def of_kept(reproduced: Path) -> list[str]:
     return between({path: run for path, run in there.items() if not (run.files / PREFLIGHT).is_file()})
 
 
-def _noises(run: Run, attempts: Iterable[dict]) -> Iterator[tuple[str, Noise]]:
+def _noises(run: Run, attempts: Iterable[AttemptRecord]) -> Iterator[tuple[str, Noise]]:
     for attempt in attempts:
-        if attempt["status"] == "ok" and ATTEMPT.fullmatch(attempt["folder"]):
-            every = events(run.files / attempt["folder"] / METRICS.format(0))
-            yield attempt["folder"], noise(event for event in every if event["event"] == "iteration")
+        if attempt.status == "ok" and ATTEMPT.fullmatch(attempt.folder):
+            every = events(run.files / attempt.folder / METRICS.format(0))
+            yield attempt.folder, noise(event for event in every if event["event"] == "iteration")
 
 
 def _copies(noises: Iterable[tuple[str, Noise]]) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ from repro.analysis.evidence import Evidence, examine
 from repro.runs import digests, manifest, program_versions
 from repro.runs.files import DAMAGED, KEPT, PREFLIGHT, RecordError
 from repro.runs.history import History, history, lost_lines
-from repro.runs.record import Run, cut_logs
+from repro.runs.record import Run
 from repro.runs.signature import SIGNERS, signature
 from repro.utils.paths import ROOT
 
@@ -149,8 +149,8 @@ def _figures(evidence: Evidence) -> Iterator[tuple[bool, str]]:
 def _cut(run: Run) -> Iterator[tuple[bool, str]]:
     """Logs that were not kept whole: the record says so, and what is kept of them is what was recorded."""
     for attempt in run.attempts():
-        for log in cut_logs(attempt):
-            where = f"{attempt['folder']}/{log.path}"
+        for log in attempt.cut:
+            where = f"{attempt.folder}/{log.path}"
             yield (
                 True,
                 f"{where} was cut as it was recorded: {log.written} of the {log.printed} bytes that were printed are kept",

@@ -277,10 +277,10 @@ def check_bandwidth(machines: Sequence[Machine]) -> CheckResult:
             for pair, gbits in zip(pairs, pool.map(lambda pair: measure(*pair), pairs), strict=True):
                 rates["-".join(machine.name for machine in pair)] = gbits
     slowest, fastest = min(rates, key=lambda pair: rates[pair]), max(rates.values())
-    message = Message("{gbits:.1f} Gb/s ({pair})", gbits=rates[slowest], pair=slowest)
+    message = Message("{gbits:.3g} Gb/s ({pair})", gbits=rates[slowest], pair=slowest)
     if len(rates) > 1:
         message = Message(
-            "{gbits:.1f} Gb/s ({pair}) to {fastest:.1f} Gb/s over {n} pairs",
+            "{gbits:.3g} Gb/s ({pair}) to {fastest:.3g} Gb/s over {n} pairs",
             gbits=rates[slowest],
             pair=slowest,
             fastest=fastest,

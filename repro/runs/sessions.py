@@ -15,6 +15,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from repro.runs.attempts import AttemptRecord
+
 PAUSE_S = 6 * 3600.0
 """The longest time without a run within a session, in s. Machines without a recorded identity may be one machine that was
 lent and lent again within a working day, so that a shorter pause says little; from 3 to 12 hours the sessions of the kept
@@ -33,10 +35,10 @@ class RunSpan:
     environment: dict
 
 
-def span(run: str, description: dict, attempts: Iterable[dict]) -> RunSpan:
+def span(run: str, description: dict, attempts: Iterable[AttemptRecord]) -> RunSpan:
     """A run's span, from its creation to the end of its last attempt."""
     began = description["created"]
-    ends = (attempt["started"] + attempt.get("wall_s", 0.0) for attempt in attempts)
+    ends = (attempt.ended for attempt in attempts)
     return RunSpan(run, began, max(ends, default=began), description["environment"])
 
 

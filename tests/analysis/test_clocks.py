@@ -1,5 +1,6 @@
 """The times of an attempt contradict each other from the stated bounds on, and not before."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -9,6 +10,7 @@ from repro.planning.plan import make_plan
 from repro.published.cases import load_catalogue
 from repro.runs.metrics import METRICS
 from tests.support import raw_output
+from tests.support.attempts import recorded
 
 CASE = load_catalogue().case("DP_8x1x1_16_1536x16")
 (UNIT,) = make_plan([CASE], 8, "published", 1).units
@@ -33,7 +35,7 @@ def events(**edits):
 
 
 def said(*ranks, **changes):
-    return [(each.what, *each.says) for each in contradictions(UNIT, ATTEMPT | changes, ranks)]
+    return [(each.what, *each.says) for each in contradictions(UNIT, recorded(ATTEMPT | changes), ranks)]
 
 
 def whats(*ranks, **changes):
@@ -278,7 +280,7 @@ def test_all_lies_within_the_time_of_the_attempt(started, wall_s, named):
 )
 def test_an_attempt_takes_at_least_as_long_as_its_gpus_are_sampled(count, wall_s, named):
     samples = [{"index": index} for index in ("0", "1") for _ in range(count)] + [{"index": "2"}] * (count > 0)
-    attempt = ATTEMPT | {"started": 999.0, "wall_s": wall_s}
+    attempt = recorded(ATTEMPT | {"started": 999.0, "wall_s": wall_s})
     found = [
         (each.what, *each.says)
         for each in contradictions(UNIT, attempt, [events()], samples)
@@ -289,7 +291,7 @@ def test_an_attempt_takes_at_least_as_long_as_its_gpus_are_sampled(count, wall_s
         if named
         else []
     )
-    nodes = contradictions(UNIT, attempt | {"nodes": ["a"]}, [events()], samples)
+    nodes = contradictions(UNIT, replace(attempt, nodes=("a",)), [events()], samples)
     assert "seconds of the attempt" not in [each.what for each in nodes]
 
 

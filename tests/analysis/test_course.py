@@ -10,6 +10,7 @@ from repro.analysis.course import contradictions, remarks
 from repro.planning.plan import Plan, make_plan
 from repro.published.cases import load_catalogue
 from repro.utils.sequential import Look
+from tests.support.attempts import recorded
 
 CASE, OTHER = "DP_1x1x1_2_1536x16", "bert_1n1g_bs24"
 PLAN = make_plan(load_catalogue().select(None, f"{CASE},{OTHER}"), 1, "published", 2)
@@ -33,7 +34,7 @@ def description(name=NAME, created=CREATED, **environment):
 
 def said(attempts, plan=PLAN, **changes):
     run = SimpleNamespace(description=lambda: description(**changes))
-    return [(each.where, each.what, *each.says) for each in contradictions(run, plan, attempts)]
+    return [(each.where, each.what, *each.says) for each in contradictions(run, plan, list(map(recorded, attempts)))]
 
 
 def test_attempts_in_turn_contradict_nothing():
@@ -135,8 +136,8 @@ def test_early_runs_of_other_kinds_did_not_record_it():
     curves = Plan(**{**vars(PLAN), "kind": "curves"})
     assert said(pair(5), curves) == []
     third = attempt(CASE, 2, 100)
-    recorded = [*pair(5), {**third, "beside": beside(attempt(OTHER, 2, 105))}, attempt(OTHER, 2, 105)]
-    assert len(said(recorded, curves)) == 3
+    attempts = [*pair(5), {**third, "beside": beside(attempt(OTHER, 2, 105))}, attempt(OTHER, 2, 105)]
+    assert len(said(attempts, curves)) == 3
 
 
 def test_an_attempt_that_was_killed_with_its_run_could_not_say_it():
@@ -176,10 +177,10 @@ def test_the_stopping_rule_is_asked_again_of_the_repeats_up_to_then(monkeypatch)
         return "decided" if len(attempts) == 3 else None
 
     monkeypatch.setattr(course, "why_enough", why_enough)
-    recorded = [
+    attempts = [
         each | {"enough": enough} for each, enough in zip(IN_TURN, (None, None, "decided", "decided"), strict=True)
     ]
-    assert said(recorded, plan) == [
+    assert said(attempts, plan) == [
         (IN_TURN[3]["folder"], "enough", ("attempts.jsonl", "decided"), ("the stopping rule", None))
     ]
     assert asked == [(1, CASE), (2, OTHER), (3, CASE), (4, OTHER)]
@@ -192,7 +193,7 @@ def test_the_stopping_rule_is_asked_again_of_the_repeats_up_to_then(monkeypatch)
 
 
 def remarked(attempts, plan=PLAN, **environment):
-    return [str(each) for each in remarks(description(**environment), plan, attempts)]
+    return [str(each) for each in remarks(description(**environment), plan, list(map(recorded, attempts)))]
 
 
 @pytest.mark.parametrize(("seconds", "named"), [(5.0, False), (5.1, True)])

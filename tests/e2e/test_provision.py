@@ -259,6 +259,7 @@ def test_a_dry_run_names_each_drift(hosts, bare_nodes, cluster, tmp_path):
     said = re.findall(r"^    would change: .*", done.stdout.partition("\nnode2  ok")[2], re.M)
     for named in (named for drifts in DRIFTS.values() for named in drifts.values()):
         assert any(re.search(named, line) for line in said), (named, done.stdout)
+    assert not any("record : " in line for line in said), said
     assert done.stdout.splitlines()[-1] == "not up to date: node2; what would change is above"
     assert bare_nodes.root("node2", "sh", "-c", STATE) == altered, "a dry run changes nothing"
     mended = provision(cluster, tags=tags, quiet=True)

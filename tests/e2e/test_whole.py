@@ -93,9 +93,8 @@ def test_provisioned_nodes_change_no_more_and_train(provisioned_nodes, tmp_path)
     outcomes = re.findall(r"^(node\d)  ok  \d+ ok, (\d+) changed, ", again.stdout, re.M)
     assert outcomes == [("node1", "0"), ("node2", "0")], again.stdout
     site.check_preflight()
-    run = site.bench("DP_8x1x1_16_1536x16 MP_1x8x1_16_1536x16")
-    units = {"smoke_gpt-3d-2021-05_4x1x1_recompute": 4, "smoke_gpt-3d-2021-05_1x4x1_recompute": 4}
-    check_run(run, units, provisioned_nodes)
+    run = site.bench("MP_1x8x1_16_1536x16")
+    check_run(run, {"smoke_gpt-3d-2021-05_1x4x1_recompute": 4}, provisioned_nodes)
     site.make("verify", RUN=run.name)
 
 

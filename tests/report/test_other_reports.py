@@ -51,7 +51,7 @@ seen = {
             lists.audited(language, result),
             claims_page.build(language, every),
             home.build(language, result, (), every, []),
-            reproduce.build(language, every),
+            reproduce.build(language, every, ()),
         )
     ],
 }

@@ -17,6 +17,7 @@ from repro.runs.files import content, names, open_files
 from repro.runs.manifest import MANIFEST, alterations, record, verify
 from repro.runs.record import RecordError, Run
 from repro.runs.ro_crate import METADATA
+from tests.support.attempts import recorded
 from tests.support.synthetic import published_run
 
 CASE = load_catalogue().case("DP_1x1x1_2_1536x16")
@@ -101,7 +102,11 @@ def test_a_run_in_an_archive_is_read_and_never_written(run):
     assert (packed.id, packed.archived) == (run.id, True)
     assert packed.description() == run.description() and packed.attempts() == run.attempts()
     assert alterations(packed.files) == []
-    for write in (lambda: packed.add_attempt({}), lambda: packed.attempt_folder("a", 1), lambda: record(packed)):
+    for write in (
+        lambda: packed.add_attempt(recorded({})),
+        lambda: packed.attempt_folder("a", 1),
+        lambda: record(packed),
+    ):
         with pytest.raises(RecordError, match="an archive, which is never changed"):
             write()
     assert Run.find(str(packed.path)) == packed

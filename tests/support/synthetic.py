@@ -12,6 +12,7 @@ from repro.published.cases import load_catalogue
 from repro.runs.failures import Failure
 from repro.runs.record import Run, write_json
 from tests.support import raw_output
+from tests.support.attempts import recorded
 
 VERSIONS = {"oneflow": "0.8.0+cu102", "cuda": "10.2", "cudnn": "7.6.5", "nccl": "2.7.8", "python": "3.10.4"}
 GPU = {"name": "Tesla V100-SXM2-16GB", "driver_version": "440.33.01", "memory.total": "16160"}
@@ -102,7 +103,7 @@ def add_attempt(run, case, repeat, factor=1.0, status="ok", **changes):
     elif status == "failed":
         failure = Failure("rank {rank} exited with status {status}", {"rank": 0, "status": 1}).as_json()
         attempt |= {"failure": failure, "log_tail": "CUDA error", "versions": VERSIONS, "trainer_s": 1.0}
-    run.add_attempt({**attempt, **changes})
+    run.add_attempt(recorded(attempt, **changes))
 
 
 def edit_starts(run, edit, pattern="*"):

@@ -36,8 +36,8 @@ from repro.launch.nodes.failure_causes import (
 )
 from repro.launch.nodes.holder import held_text, others_text
 from repro.launch.nodes.work import LEASE_S, NodeWork
+from repro.runs.attempts import CutLog
 from repro.runs.failures import Failure, explain_logs, last_lines
-from repro.runs.record import CutLog
 from repro.utils.signals import as_of_a_process
 
 POLL_S = 0.1

@@ -162,7 +162,8 @@ def days_of(text: str) -> Iterator[date | None]:
     for year, month, day in re.findall(r"\b(\d{4})-?(\d{1,2})-?(\d{1,2})\b", text):
         yield _date(int(year), int(month), int(day))
     for month, day, year in re.findall(r"\b([A-Za-z]{3})[a-z]* (\d{1,2}),? (\d{4})\b", text):
-        yield _date(int(year), MONTHS.index(month.lower()) + 1 if month.lower() in MONTHS else 0, int(day))
+        there = month.lower() in MONTHS
+        yield _date(int(year), MONTHS.index(month.lower()) + 1, int(day)) if there else None
 
 
 def _date(year: int, month: int, day: int) -> date | None:

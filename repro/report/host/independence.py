@@ -55,6 +55,6 @@ def _repeats(row: HostRow) -> dict[str, Series]:
     by_session: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for measurement in row.measurements:
         for attempt in measurement.kept_run.attempts:
-            if attempt["unit"] == measurement.result.unit.name and attempt["status"] == "ok":
-                by_session[measurement.session].append((attempt["started"], attempt["throughput"]))
+            if attempt.unit == measurement.result.unit.name and attempt.status == "ok" and attempt.throughput:
+                by_session[measurement.session].append((attempt.started, attempt.throughput))
     return {session: [value for _started, value in sorted(repeats)] for session, repeats in by_session.items()}

@@ -121,7 +121,7 @@ def _clocks(_: Translate, runs: Iterable[KeptRun]) -> str:
 
 
 def _ways(kept_run: KeptRun) -> str:
-    ways = {way for attempt in kept_run.attempts for way in (attempt.get("transport") or {}).get("ways", ())}
+    ways = {way for attempt in kept_run.attempts for way in attempt.transport.get("ways", ())}
     return ", ".join(sorted(ways))
 
 

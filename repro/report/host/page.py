@@ -26,7 +26,6 @@ from repro.report.host.notes import NOTES, PLACEHOLDER
 from repro.report.host.results import MeasuredHost, results_table
 from repro.report.numbers import short
 from repro.report.tables import columns, count, words
-from repro.runs.failures import Failure
 from repro.runs.files import RecordError
 from repro.runs.program_versions import NAME as VERSIONS
 from repro.utils.i18n import LANGUAGES, Translate, catalogue
@@ -100,10 +99,10 @@ def _counting(_: Translate, host: MeasuredHost) -> list[Section]:
 def _failures(_: Translate, host: MeasuredHost) -> list[Section]:
     """Every attempt that failed, which no ratio counts; nothing if all succeeded."""
     cells = tuple(
-        words(link(kept_run), attempt["unit"], str(attempt["repeat"]), Failure.from_json(attempt["failure"]).text(_))
+        words(link(kept_run), attempt.unit, str(attempt.repeat), attempt.failure.text(_) if attempt.failure else "–")
         for kept_run in host.runs
         for attempt in kept_run.attempts
-        if attempt["status"] == "failed"
+        if attempt.status == "failed"
     )
     if not cells:
         return []

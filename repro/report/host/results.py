@@ -307,8 +307,8 @@ def clocks(runs: Iterable[KeptRun]) -> Clocks | None:
         sample
         for kept_run in runs
         for attempt in kept_run.attempts
-        if attempt["status"] == "ok"
-        for sample in _samples(kept_run.run.files / attempt["folder"])
+        if attempt.status == "ok"
+        for sample in _samples(kept_run.run.files / attempt.folder)
     ]
     if not samples:
         return None

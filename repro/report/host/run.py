@@ -14,6 +14,7 @@ from repro.analysis.verdict import Judgement, judge
 from repro.planning.plan import PUBLISHED, Plan
 from repro.planning.unit import Unit
 from repro.report.run.kinds import kind_of
+from repro.runs.attempts import AttemptRecord
 from repro.runs.program_versions import BASELINES, TRAINERS, Versions, version
 from repro.runs.record import Run
 
@@ -31,7 +32,7 @@ class KeptRun:
     run: Run
     description: dict
     plan: Plan
-    attempts: list[dict]
+    attempts: list[AttemptRecord]
     results: list[Result]
     judgement: Judgement
     starts: dict[str, dict]
@@ -73,7 +74,7 @@ class KeptRun:
 
     def code(self, unit: Unit) -> str:
         """An identifier of the code of a unit's program, equal for equal code."""
-        mine = [attempt for attempt in self.attempts if attempt["unit"] == unit.name and attempt["status"] == "ok"]
+        mine = [attempt for attempt in self.attempts if attempt.unit == unit.name and attempt.status == "ok"]
         folder = BASELINES if unit.baseline_of else TRAINERS
         return version(self.run.id, self.description["environment"], mine, folder, self.versions)
 

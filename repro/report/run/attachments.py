@@ -6,6 +6,7 @@ from pathlib import Path
 from repro.report.document import Attachment, Document, Figure, Section
 from repro.report.run.data import ReportData
 from repro.report.run.kinds import kind_of
+from repro.runs.attempts import AttemptRecord
 from repro.runs.files import RunPath
 from repro.runs.record import Run
 from repro.utils.i18n import N_, Translate, catalogue
@@ -20,9 +21,9 @@ FILES = (
 )
 
 
-def drawing_pays(attempts: list[dict]) -> bool:
+def drawing_pays(attempts: list[AttemptRecord]) -> bool:
     """Whether a run took so long that the seconds in which figures are drawn do not count."""
-    return sum(attempt.get("wall_s", 0) for attempt in attempts) > DRAWING_PAYS_AFTER_S
+    return sum(attempt.wall_s for attempt in attempts) > DRAWING_PAYS_AFTER_S
 
 
 def illustrated(document: Document, data: ReportData, run: Run, folder: Path, draw: bool) -> Document:

@@ -59,7 +59,7 @@ def program_rows(_: Translate, data: ReportData) -> list[tuple[Cell, ...]]:
 
 def _censuses(data: ReportData, unit: str) -> Iterator[Mapping[str, int]]:
     """How often each type of operator was in the compiled job, for each attempt of a unit that recorded it."""
-    return (attempt["operators"] for attempt in data.attempts if attempt["unit"] == unit and attempt.get("operators"))
+    return (attempt.operators for attempt in data.attempts if attempt.unit == unit and attempt.operators)
 
 
 def deviation_section(_: Translate, language: str, every: Iterable[Unit]) -> Section:

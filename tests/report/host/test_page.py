@@ -25,6 +25,7 @@ from repro.runs.record import RecordError
 from repro.utils.i18n import LANGUAGES, catalogue
 from repro.utils.paths import REPORTS
 from repro.utils.stats import Interval
+from tests.support.kept import faster
 from tests.support.pages import anchors, cells, links, table
 
 ENGLISH = catalogue("en").gettext
@@ -169,7 +170,7 @@ def test_older_code_is_only_in_the_list_of_every_comparison(host):
     """The newest run of the program has other code, and other configurations than the row."""
     (kept,) = host.runs
     alone = [each for each in kept.results if each.unit.world_size == 1]
-    changed = [each | {"code": {"sha256": "b"}} for each in kept.attempts]
+    changed = [replace(each, code={"sha256": "b"}) for each in kept.attempts]
     newest = replace(
         kept,
         run=SimpleNamespace(id="newest", path=kept.run.path, files=kept.run.files),
@@ -282,11 +283,11 @@ def test_both_languages_have_the_same_numbers(reproduced, host):
 def test_failed_attempts_are_shown_with_their_reasons(host, language, reason):
     first, *others = host.runs[0].attempts
     failure = Failure("the loss at iteration {iteration} is not a number", {"iteration": 70})
-    failed = first | {"status": "failed", "failure": failure.as_json()}
+    failed = replace(first, status="failed", failure=failure)
     changed = replace(host, runs=(replace(host.runs[0], attempts=[failed, *others]),))
     sections = {section.id: section for section in host_page.build(changed, language, []).sections}
     (row,) = cells(sections["failures"])
-    assert row[1:3] == [first["unit"], str(first["repeat"])] and reason in row[3]
+    assert row[1:3] == [first.unit, str(first.repeat)] and reason in row[3]
 
 
 def test_each_figure_has_its_own_name(host):
@@ -333,12 +334,7 @@ def test_what_differs_from_the_runs_is_named(altered):
 def test_other_measurements_make_another_page(altered):
     host = load("h200", altered)
     (kept,) = host.runs
-    attempts = [
-        {**each, **{name: each[name] * 0.9 for name in ("throughput", "steady_samples_per_s")}}
-        if each["unit"] == SHARDED and each["status"] == "ok"
-        else each
-        for each in kept.attempts
-    ]
+    attempts = [faster(each, 0.9) if each.unit == SHARDED else each for each in kept.attempts]
     changed = replace(host, runs=(replace(kept, attempts=attempts, results=summarise(kept.plan, attempts)),))
     assert {path.name for path in host_page.differing(changed)} >= {"README.md", "README.zh.md", "results.csv"}
     host_page.render(changed)

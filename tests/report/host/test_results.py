@@ -168,7 +168,7 @@ def test_clocks_are_of_samples_under_load(host):
     (kept,) = host.runs
     found = clocks([kept])
     assert (found.lowest, found.middle, found.highest, found.hottest) == (1500, 1600, 1700, 64)
-    good = [each for each in kept.attempts if each["status"] == "ok"]
+    good = [each for each in kept.attempts if each.status == "ok"]
     assert found.samples == 2 * len(good), "what the idle sample and the failed attempt saw does not count"
     assert clocks([replace(kept, attempts=[])]) is None
 

@@ -20,7 +20,7 @@ from repro.runs.digests import REPRODUCED
 from repro.runs.record import Run
 from repro.utils.i18n import LANGUAGES, catalogue
 from repro.utils.stats import TooFew
-from tests.support.kept import bench_run
+from tests.support.kept import bench_run, faster
 from tests.support.pages import cells
 
 DAY = 86400
@@ -35,13 +35,7 @@ def again(kept, number, factor=1.0, commit="", code=None):
     environment = kept.description["environment"]
     environment = environment | ({"git_commit": commit, "git_changed_files": 0} if commit else {})
     attempts = [
-        each
-        | (
-            {name: each[name] * factor for name in ("throughput", "steady_samples_per_s") if name in each}
-            if each["status"] == "ok" and "pytorch" not in each["unit"]
-            else {}
-        )
-        | ({"code": {"sha256": code}} if code else {})
+        faster(replace(each, code={"sha256": code} if code else each.code), 1.0 if "pytorch" in each.unit else factor)
         for each in kept.attempts
     ]
     created = kept.description["created"] + number * DAY
@@ -172,9 +166,7 @@ def with_tuned(kept, code):
     unit = next(each for each in kept.plan.units if each.name == ONE_GPU)
     tuned = replace(unit, name=f"{ONE_GPU}.tuned", program="tuned", config={**unit.config, "program": "tuned"})
     plan = replace(kept.plan, units=(*kept.plan.units, tuned))
-    copies = [
-        each | {"unit": tuned.name, "code": {"sha256": code}} for each in kept.attempts if each["unit"] == ONE_GPU
-    ]
+    copies = [replace(each, unit=tuned.name, code={"sha256": code}) for each in kept.attempts if each.unit == ONE_GPU]
     attempts = [*kept.attempts, *copies]
     results = summarise(plan, attempts)
     judged = replace(kept.judgement, comparisons=tuple(comparisons([(CATALOGUE.case(ONE_GPU), results[0])])))
