@@ -198,8 +198,8 @@ def _of_figures(
     again = {LOG: measure(unit, log), METRICS.format(0): rank_zero.figures()}
     if "transport" in attempt.recorded:
         again["logs/"] = {"transport": transport_of(folder, unit.world_size).as_json()}
-    if (adapters := adapter_changes(folder)) or "adapters" in attempt.recorded:
-        again[FILE.format("*")] = {"adapters": adapters}
+    if "adapters" in attempt.recorded:
+        again[FILE.format("*")] = {"adapters": adapter_changes(folder)}
     recorded = attempt.as_json()
     for source, figures in again.items():
         for name, value in figures.items():
@@ -219,7 +219,7 @@ def _of_figures(
 
 def _of_adapters(unit: Unit, where: str, folder: RunPath, of_rank_0: list[dict]) -> Iterator[Difference]:
     """Whether adapters sent what a program says that it exchanged over them."""
-    rdma = any(event.get("rdma") for event in of_rank_0[:1])
+    rdma = next(iter(of_rank_0), {}).get("rdma")
     claimed = claims(transport_of(folder, unit.world_size).as_json(), rdma, unit.config["device"])
     if not claimed:
         return

@@ -151,7 +151,7 @@ def _sure(_: Translate, rows: list[HostRow], written: Written) -> str:
     intervals = [row.ratio.interval for row in rows if row.ratio and isinstance(row.ratio.interval, Interval)]
     if not intervals:
         return _("n\u00a0=\u00a0{n}, no interval").format(n=sessions)
-    low, high = min(each.low for each in intervals), max(each.high for each in intervals)
+    low, high = min(interval.low for interval in intervals), max(interval.high for interval in intervals)
     return _("95%: {low}–{high}, n\u00a0=\u00a0{n}").format(low=written(low), high=written(high), n=sessions)
 
 
