@@ -86,9 +86,10 @@ def _ratios(_: Translate, hosts: Sequence[MeasuredHost]) -> Section | None:
         return None
     text = Text(
         _(
-            "On a GPU of the same model, `make bench BASELINES=pytorch` should give ratios in these ranges. A ratio outside "
-            "them is worth a report: the host's page has every configuration with its interval. No published figure is judged "
-            "by this."
+            "On a GPU of the same model, `make bench PROGRAM=published,tuned BASELINES=pytorch,pytorch-unfused` gives ratios "
+            "to compare with these. The ranges are over configurations and few sessions (n), so they are no tolerances. The "
+            "host's page has every configuration, with an interval where there are several sessions. No published figure is "
+            "judged by this."
         )
     )
     return Section("ratios", _("If you have one of these GPUs"), (text, measured))
