@@ -187,7 +187,7 @@ class AttemptRecord:
 
     @classmethod
     def from_json(cls, content: dict) -> AttemptRecord:
-        """A recorded attempt of any release, whose form was checked; ones that this release does not know are left out."""
+        """A recorded attempt of any release, whose form was checked; names that this release does not know are left out."""
         current = translation.attempt(content)
         values = {name: value for name, value in current.items() if name in NAMES and value is not None}
         read = {name: READERS[name](value) if name in READERS else value for name, value in values.items()}
