@@ -186,7 +186,7 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
         interface=read.text("cluster_interface", r"[\w.@-]{1,15}"),
         hca=read.text("cluster_hca", r"(\w+(:\d+)?(,\w+(:\d+)?)*)?", Cluster.hca),
         gid_index=read.number("cluster_gid_index", 0, 255, default=Cluster.gid_index),
-        network_gbits=read.number("cluster_network_gbits", 0.1, 3200, whole=False),
+        network_gbits=read.number("cluster_network_gbits", 0.01, 3200, whole=False),
         stack=read.one_of("cluster_stack", IMAGE_STACKS),
         image=image,
         data=read.text("cluster_data", f"({PATH})?", Cluster.data),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from repro.analysis.cross_hardware import WORK_PER_GPU, case_row
 from repro.models.programs import KINDS, PUBLISHED, TUNED
 from repro.planning.derived import published_case
@@ -35,7 +37,7 @@ def figure_specs(host: MeasuredHost) -> list[FigureSpec]:
     specs = []
     if current(host.ratios):
         specs.append(_ratios(host))
-    if any(published for lines in scaling_lines(host).values() for _label, published, _measured in lines):
+    if scaling_lines(host):
         specs.append(_efficiency(host))
     if memories(host):
         specs.append(_memory(host))
@@ -102,21 +104,34 @@ def _ends(row: HostRow) -> tuple[float, float] | None:
     return (interval.low, interval.high) if isinstance(interval, Interval) else None
 
 
-def scaling_lines(host: MeasuredHost) -> dict[str, list[tuple[tuple[Case, str], tuple, list[HostRow]]]]:
-    """By report, each published work per GPU that a program scaled here: its published points, and the rows measured.
+@dataclass(frozen=True)
+class ScalingLine:
+    """A published work per GPU that a program scaled here: its case, the published points, and the rows measured."""
+
+    case: Case
+    program: str
+    published: tuple[tuple[float, float], ...]
+    rows: tuple[HostRow, ...]
+
+
+def scaling_lines(host: MeasuredHost) -> dict[str, list[ScalingLine]]:
+    """By report, the lines that can be drawn: with published points, and measured on at least two numbers of GPUs.
 
     Only rows of the newest code are joined, which is one code for each program of a model.
     """
-    lines_by_report: dict[str, dict[tuple, tuple[tuple[Case, str], tuple, list[HostRow]]]] = {}
+    groups: dict[tuple, list[tuple[Case, HostRow]]] = {}
     for row in current(host.efficiencies):
         case = published_case(row.unit)
         if case is None or row.ratio is None or row.unit.baseline_of or case.precision != row.unit.precision:
             continue
         work = tuple(case_row(case)[key] for key in WORK_PER_GPU)
-        lines = lines_by_report.setdefault(case.report, {})
-        entry = lines.setdefault((work, row.unit.program), ((case, row.unit.program), _published_points(case), []))
-        entry[2].append(row)
-    return {report: list(lines.values()) for report, lines in lines_by_report.items()}
+        groups.setdefault((case.report, work, row.unit.program), []).append((case, row))
+    lines: dict[str, list[ScalingLine]] = {}
+    for (report, _work, program), members in groups.items():
+        (case, _row), rows = members[0], tuple(row for _case, row in members)
+        if (published := _published_points(case)) and len({row.unit.world_size for row in rows}) > 1:
+            lines.setdefault(report, []).append(ScalingLine(case, program, published, rows))
+    return lines
 
 
 def _published_points(case: Case) -> tuple[tuple[float, float], ...]:
@@ -134,27 +149,19 @@ def _published_points(case: Case) -> tuple[tuple[float, float], ...]:
 
 
 def _efficiency(host: MeasuredHost) -> FigureSpec:
-    """Published efficiencies on V100s as lines, those measured here as points, a panel for each report that has both."""
-    lines_by_report = {
-        report: lines
-        for report, lines in scaling_lines(host).items()
-        if any(published for _of, published, _rows in lines)
-    }
+    """Published efficiencies on V100s as lines, those measured here as points, a panel for each report."""
+    lines_by_report = scaling_lines(host)
 
-    def label(_: Translate, case: Case, program: str) -> str:
-        return _("bs {n}, {program}").format(n=case.micro_batch, program=_(SHORT_PROGRAMS[program]))
+    def drawn(_: Translate, line: ScalingLine) -> OverlayLine:
+        return OverlayLine(
+            _("bs {n}, {program}").format(n=line.case.micro_batch, program=_(SHORT_PROGRAMS[line.program])),
+            line.published,
+            ((1.0, 1.0), *((float(row.unit.world_size), row.ratio.value) for row in line.rows if row.ratio)),
+            tuple((float(row.unit.world_size), *ends) for row in line.rows if (ends := _ends(row))),
+        )
 
     def panel(_: Translate, report: str) -> OverlayPanel:
-        drawn = tuple(
-            OverlayLine(
-                label(_, *of),
-                published,
-                ((1.0, 1.0), *((float(row.unit.world_size), row.ratio.value) for row in rows if row.ratio)),
-                tuple((float(row.unit.world_size), *ends) for row in rows if (ends := _ends(row))),
-            )
-            for of, published, rows in lines_by_report[report]
-        )
-        return OverlayPanel(name(family(report)), drawn)
+        return OverlayPanel(name(family(report)), tuple(drawn(_, line) for line in lines_by_report[report]))
 
     def chart(_: Translate) -> OverlayChart:
         return OverlayChart(

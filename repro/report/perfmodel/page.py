@@ -261,8 +261,8 @@ def _elsewhere(_: Callable, story: ModelReportData) -> Section:
         ),
     )
     after = _(
-        "The factor is what nine in ten of the fitted trainings lie within, each left out of its own fit. With the two halves "
-        "exchanged, {exchanged}. Launches are the share of the modelled iteration spent only on launching kernels: where it is "
+        "Nine in ten of the fitted trainings lie within the factor when the model is fitted without them. With the two halves "
+        "exchanged, {exchanged}. Launches: the share of the modelled iteration spent only on launching kernels; where it is "
         "large, the host is the bottleneck rather than the GPU."
     ).format(exchanged=_("; ").join(_exchanged(_, story)))
     megatron = _(

@@ -20,7 +20,7 @@ from repro.utils.stats import Interval, TooFew
 
 DESCRIPTIONS = {
     "pytorch": N_(
-        "eager, true fp32 or AMP, with the fused attention and optimizer of current PyTorch. ResNet50 has no "
+        "eager, in fp32 without TF32 or under AMP, with the fused attention and optimizer of current PyTorch. ResNet50 has no "
         "attention, so in fp32 this computes the same as the published program."
     ),
     "pytorch-unfused": N_(

@@ -34,10 +34,9 @@ def build(language: str, claims: Sequence[Claim], comparisons: Sequence[dict] = 
     ).format(n=len(claims), cases=len({claim.case.name for claim in claims}))
     text = Text(
         _(
-            "“Modelled” is what the performance model expects on the published V100 cluster; nine in ten cases lie between "
-            "it divided and multiplied by the factor in parentheses. “Measured” is the newest kept run of exactly this "
-            "case, by the port of the published program if that has run; on other GPUs than the V100, and by the tuned program, it "
-            "cannot confirm or refute a published speed."
+            "“Modelled” is what the performance model expects on the published V100 cluster; for × 1.10, nine in ten cases lie "
+            "between 1/1.10 and 1.10 times that. “Measured” is the newest kept run of exactly this case, by the port of the "
+            "published program if that has run. Only the port on V100s can confirm or refute a published speed."
         )
     )
     cases = [_case(_, list(group)) for _name, group in groupby(claims, key=lambda claim: claim.case.name)]

@@ -66,7 +66,9 @@ def pages(content: Content) -> list[Page]:
         Page("claims", "claims", lambda language, folder: _claims(content, language)),
         Page("audit", "audit", lambda language, folder: lists.audited(language, content.audit)),
         Page("measured", "measured", lambda language, folder: lists.measured(language, content.hosts)),
-        Page("reproduce", "reproduce", lambda language, folder: reproduce.build(language, content.claims)),
+        Page(
+            "reproduce", "reproduce", lambda language, folder: reproduce.build(language, content.claims, content.hosts)
+        ),
     ]
 
 

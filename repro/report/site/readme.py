@@ -42,7 +42,12 @@ def block(content: Content, language: str, figure: Figure) -> str:
     blocks = (*home.result(_, content.audit, content.hosts, content.claims), table, figure)
     section = Section("answer", _("The answer"), blocks)
     text = markdown(Document(language, "", "", (section,)), ROOT)
-    return LINK.sub(lambda link: f"]({_file(link[1], language)})", text[text.index("##") :].strip())
+    return linked(text[text.index("##") :].strip(), language)
+
+
+def linked(text: str, language: str) -> str:
+    """Markdown with links to the repository's files in place of those to pages of the site."""
+    return LINK.sub(lambda link: f"]({_file(link[1], language)})", text)
 
 
 def _file(page: str, language: str) -> str:

@@ -6,10 +6,10 @@ import tomllib
 
 import pytest
 
-from repro.report.document import Cell, Column, Document, Section, Table, Text
+from repro.report.document import Cell, Column, Document, Section, Table, Text, markdown
 from repro.report.host import cells
 from repro.report.html import prose
-from repro.report.site import build, home, links, readme, speed
+from repro.report.site import build, home, links, readme, reproduce, speed
 from repro.report.site.anchors import anchored
 from repro.report.site.claims import claims
 from repro.report.site.pages import pages
@@ -198,6 +198,26 @@ def test_the_artifact_appendix_has_a_command_for_every_case(content):
     for file in build.ARTIFACTS.values():
         text = (ROOT / file).read_text(encoding="utf-8")
         assert [claim.id for claim in content.claims if claim.case.name not in text] == []
+
+
+def test_the_artifact_appendix_begins_with_what_needs_no_gpu_and_has_the_measured_ratios(content):
+    for language in LANGUAGES:
+        document = reproduce.build(language, content.claims, content.hosts)
+        ids = [section.id for section in document.sections]
+        assert ids[:3] == ["start", "without-gpu", "hardware"]
+        commands = [row[0].text for row in document.sections[1].blocks[0].rows]
+        assert "`make audit CHECK=1`" in commands
+        for host in content.hosts:
+            assert (f"`make verify HOST={host.name}`" in commands) == bool(host.measured)
+        (ratios,) = (section for section in document.sections if section.id == "ratios")
+        measured = speed.table(catalogue(language).gettext, content.hosts)
+        assert ratios.blocks[1].rows == measured.rows
+        text = readme.linked(markdown(document, ROOT), language)
+        assert ".html" not in text
+        for host in content.hosts:
+            assert f"](reports/reproduced/{host.name}/{readme.FILES[language]})" in text
+    without = reproduce.build("en", content.claims, ())
+    assert "ratios" not in [section.id for section in without.sections]
 
 
 def test_the_readmes_have_the_answer_of_the_home_page(content):
