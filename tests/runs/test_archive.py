@@ -18,19 +18,9 @@ from repro.runs.manifest import MANIFEST, alterations, record, verify
 from repro.runs.record import RecordError, Run
 from repro.runs.ro_crate import METADATA
 from tests.support.attempts import recorded
-from tests.support.synthetic import published_run
 
 CASE = load_catalogue().case("DP_1x1x1_2_1536x16")
 LOG = f"units/{CASE.name}/repeat-1.attempt-1/launcher.log"
-
-
-@pytest.fixture
-def run(tmp_path):
-    """A recorded run of one case with its report."""
-    made = published_run(tmp_path, [CASE.name], (1.0, 1.001))
-    render(made)
-    record(made)
-    return made
 
 
 def test_it_is_the_same_for_the_same_run_and_verifies_elsewhere(run, tmp_path):
