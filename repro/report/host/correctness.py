@@ -186,8 +186,8 @@ def learning(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sect
         runs=links(_, (kept_run for kept_run, _learned in by_run)),
     )
     titles = (
-        *columns(_("Model"), _("Learned")),
-        *columns(numeric=(_("Loss (bits)"), _("Threshold (bits)"), _("Right labels"))),
+        *columns(_("Model"), _("Converged")),
+        *columns(numeric=(_("Loss (bits)"), _("Threshold (bits)"), _("Accuracy"))),
     )
     goals = tuple(
         (

@@ -70,9 +70,9 @@ def _without_gpu(_: Translate, hosts: Sequence[MeasuredHost]) -> Section:
         ),
         words(
             "`make rehearse MODEL=resnet50 MAX_RANKS=2 ITERATIONS=20`",
-            _("5 minutes"),
+            _("3 minutes"),
             _("every ResNet50 case from its data to its log and report, on processors with tiny widths"),
-            _("every case ends as `ok`; a report, without any speed"),
+            _("`n of n cases ran to their end`; a report, without any speed"),
         ),
     ]
     columns = (Column(_("Run")), Column(_("Takes")), Column(_("Checks")), Column(_("Expected result")))
@@ -86,9 +86,10 @@ def _ratios(_: Translate, hosts: Sequence[MeasuredHost]) -> Section | None:
         return None
     text = Text(
         _(
-            "On a GPU of the same model, `make bench BASELINES=pytorch` should give ratios in these ranges. A ratio outside "
-            "them is worth a report: the host's page has every configuration with its interval. No published figure is judged "
-            "by this."
+            "On a GPU of the same model, `make bench PROGRAM=published,tuned BASELINES=pytorch,pytorch-unfused` gives ratios "
+            "to compare with these. The ranges are over configurations and few sessions (n), so they are no tolerances. The "
+            "host's page has every configuration, with an interval where there are several sessions. No published figure is "
+            "judged by this."
         )
     )
     return Section("ratios", _("If you have one of these GPUs"), (text, measured))
