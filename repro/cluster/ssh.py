@@ -124,11 +124,13 @@ class Remote:
 
         What comes through the channel is to be read with `login_shell.Answer`.
         """
+        begun = time.monotonic()
         try:
             channel = self._connection.transport.open_session(timeout=CONNECT_S)
             channel.exec_command(START)
         except Exception as error:
-            raise RemoteError(self.node.name, f"`{shown(argv)}` cannot be started: {_refusal(error)}") from error
+            reason = _refusal(error, time.monotonic() - begun)
+            raise RemoteError(self.node.name, f"`{shown(argv)}` cannot be started: {reason}") from error
         with contextlib.suppress(OSError):  # of a login shell that has ended: it is seen as its output ends
             channel.sendall(first_line(argv))
         return channel
@@ -308,8 +310,8 @@ def _feed(channel: Channel, pieces: Iterable[bytes]) -> None:
         channel.shutdown_write()
 
 
-def _refusal(error: Exception) -> str:
-    """Why a node does not start one command more over a connection."""
+def _refusal(error: Exception, seconds: float) -> str:
+    """Why a node does not start one command more over a connection, `seconds` after it was asked to."""
     from paramiko import ChannelException
 
     if isinstance(error, ChannelException):
@@ -317,6 +319,8 @@ def _refusal(error: Exception) -> str:
             f"its sshd refuses a further session over one connection ({error}); set MaxSessions to 10, its default, or more "
             "in /etc/ssh/sshd_config there"
         )
+    if seconds >= CONNECT_S:
+        return f"its sshd has not answered for {seconds:.0f} s: the node has too little of a processor for it, or hangs"
     return (
         f"its sshd ended the session before the command began ({error}): the limits nproc or nofile of the account may "
         "leave no room for it; raise them in /etc/security/limits.d there, or see `journalctl -u ssh`"

@@ -243,3 +243,16 @@ def test_a_node_that_closes_the_connection_in_the_login_is_told_from_one_that_re
         RemoteError, match="closed the connection in the middle of the login; the account may have expired"
     ):
         Remote(cluster, cluster.nodes[0])
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds", "said"),
+    [
+        (paramiko.ChannelException(1, "Administratively prohibited"), 0.1, "MaxSessions"),
+        (paramiko.SSHException("Channel closed."), 0.1, "the limits nproc or nofile of the account"),
+        (paramiko.SSHException("Timeout opening channel."), 10.1, "has not answered for 10 s: the node has too little"),
+    ],
+)
+def test_why_a_node_starts_no_further_command(error, seconds, said):
+    """A slow node was once said to have too low limits."""
+    assert said in ssh._refusal(error, seconds)

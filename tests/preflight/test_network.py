@@ -187,6 +187,11 @@ def test_nodes_that_do_not_meet():
     assert "No route to host" in found.facts
 
 
+def test_a_test_in_which_nothing_was_transferred_is_followed_by_a_longer_one():
+    client = answers("ib_write_bw", [WRITE_BW.format(rate="0.00"), WRITE_BW.format(rate="97.80")])
+    assert bandwidth(*[client] * 2, **HCA).result == OK
+
+
 def test_a_measurement_without_an_end_is_said():
     hangs = answers("ib_write_bw", (124, ""))
     found = bandwidth(hangs, hangs, **HCA)

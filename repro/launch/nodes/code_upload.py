@@ -38,6 +38,8 @@ if not os.path.isdir(root):
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
         try:
             os.rename(partial, root)
         except OSError:
@@ -50,7 +52,7 @@ if digest(root) != order["digest"]:
 print(root)
 """
 """Several may run it at once, also on nodes that share the folder: each writes one of its own, and the first gives it
-its name."""
+its name. That comes after all files are on the disk: a node that lost its power had the name, and empty files."""
 
 
 class UploadedCode:

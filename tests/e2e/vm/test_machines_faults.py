@@ -11,7 +11,7 @@ from repro.cluster.cluster import load_cluster
 from repro.cluster.inventory import ClusterError
 from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.ssh.nodes import NodePool
-from repro.preflight.framework import FAILED, choose, of_cluster, run_checks
+from repro.preflight.framework import FAILED, OK, choose, of_cluster, run_checks
 from repro.preflight.network import CHECKS
 from tests.e2e.launching import LOST, WORK, containers, launcher_of, note, trainer, wait_until
 
@@ -129,6 +129,7 @@ def test_an_adapter_that_is_gone_or_down(machines):
 
 def test_packets_that_are_late_or_lost(machines):
     before = preflight(machines, "bandwidth")["bandwidth"]
+    assert before.result == OK, before.found
     machines.root("node2", "tc", "qdisc", "add", "dev", "eth1", "root", "netem", "delay", "50ms", "loss", "2%")
     try:
         after = preflight(machines, "bandwidth")["bandwidth"]

@@ -63,6 +63,24 @@ def test_who_comes_second_leaves_what_is_there(tmp_path, monkeypatch):
     assert os.listdir(tmp_path / "code") == [DIGEST]
 
 
+def test_the_code_has_its_name_only_once_all_of_it_is_on_the_disk(tmp_path, monkeypatch):
+    """A virtual machine whose power was cut had the folder, with empty files in it."""
+    rename, on_disk, named = os.rename, [], []
+
+    def remember(descriptor):
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        on_disk.append((path.partition("/code/repro/")[2], os.path.getsize(path)))
+
+    def name(source, target):
+        named.append(sorted(on_disk))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", remember)
+    monkeypatch.setattr(os, "rename", name)
+    receive(tmp_path, monkeypatch)
+    assert named == [sorted((name.removeprefix("repro/"), len(text)) for name, text in FILES.items())]
+
+
 def test_what_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
     def full(source, target):
         raise OSError(28, "No space left on device")
