@@ -91,7 +91,8 @@ RIGHTS = (
 )
 READY_S = 180
 BUILT_S, LOADED_S, NODE_IMAGE_S, NODE_S = 200, 30, 100, 4
-"""Seconds on two processors: the trainer image built, or only loaded; the nodes' own image built; a node started."""
+"""About how many seconds these take, for the time left: the trainer image built, or only loaded; the nodes' own image built; a
+node started. They are guesses, not measurements."""
 ENTER = ("nsenter", "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 CLEAN = ("env", "-i", "HOME=/root", f"PATH={PATH}", "DEBIAN_FRONTEND=noninteractive")
