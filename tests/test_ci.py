@@ -26,6 +26,12 @@ def test_containers_and_actions_are_pinned():
         assert all(re.search(r"@[0-9a-f]{40}$", step["uses"]) for step in job["steps"] if "uses" in step)
 
 
+def test_no_checkout_leaves_its_credentials_behind():
+    for job in (job for workflow in WORKFLOWS.values() for job in workflow["jobs"].values()):
+        for step in (step for step in job["steps"] if step.get("uses", "").startswith("actions/checkout@")):
+            assert step["with"]["persist-credentials"] is False
+
+
 def test_the_site_is_published_from_the_main_branch_by_a_job_that_runs_no_code_of_the_repository():
     assert PAGES[True] == {"push": {"branches": ["main"]}, "workflow_dispatch": None}  # YAML reads `on` as true
     assert PAGES["permissions"] == {}

@@ -13,7 +13,7 @@ short_description: the outcome of every node as JSON
 description:
   - Prints what the default output prints, without its recap.
   - Writes one object a node into the file that PROVISION_SUMMARY names; what `debug` tells without a change is a note.
-  - Writes meanwhile which task runs on which nodes into that file's name with ".now".
+  - Writes meanwhile which task runs on which nodes, and the share of tasks before it, into that file's name with ".now".
 extends_documentation_fragment:
   - default_callback
   - result_format_callback
@@ -36,7 +36,17 @@ class CallbackModule(Default):
     def __init__(self):
         super().__init__()
         self._started, self._seconds, self._failures, self._notes, self._changes = {}, {}, {}, {}, {}
-        self._task = ""
+        self._task, self._play_tasks, self._begun = "", set(), set()
+
+    def v2_playbook_on_play_start(self, play):
+        """Note the tasks of the play, but for those that tasks include as they run."""
+        blocks = [block.filter_tagged_tasks({}) for block in play.compile()]
+        self._play_tasks = {task._uuid for block in blocks for task in block.get_tasks() if not task.implicit}
+        super().v2_playbook_on_play_start(play)
+
+    def v2_playbook_on_task_start(self, task, is_conditional):
+        self._begun.add(task._uuid)
+        super().v2_playbook_on_task_start(task, is_conditional)
 
     def v2_runner_on_start(self, host, task):
         super().v2_runner_on_start(host, task)
@@ -95,11 +105,14 @@ class CallbackModule(Default):
         self._say_now()
 
     def _say_now(self):
-        """Write down which task runs, and on which nodes, for whoever shows how far it is."""
+        """Write down which task runs, on which nodes, and the share of tasks before it, for whoever shows how far it is."""
         target = os.environ.get("PROVISION_SUMMARY")
         if target:
             with open(f"{target}.now", "w", encoding="utf-8") as file:
-                json.dump([self._task, sorted(self._started)], file)
+                begun = self._begun & self._play_tasks
+                json.dump(
+                    [self._task, sorted(self._started), max(0, len(begun) - 1) / max(1, len(self._play_tasks))], file
+                )
 
     def _keep(self, result):
         failed = next((item for item in result.result.get("results", []) if item.get("failed")), result.result)

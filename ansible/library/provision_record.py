@@ -36,6 +36,7 @@ MARKED = re.compile(r"^# BEGIN oneflow-reproduction\n.*?^# END oneflow-reproduct
 NOTED = ("paths", "folders", "blocks", "sysctl", "services", "links")
 LISTS = ("packages_added", "users_added", "groups_added", "memberships_added")
 SAFE_TO_COPY = 2**20
+UNITS = "/etc/systemd/system"
 PACKAGE = "${db:Status-Abbrev} ${Package} ${Architecture} ${Version}\n"
 
 
@@ -228,6 +229,9 @@ class Record:
 
     def _undo_path(self, path, before, act, left):
         if before is None:
+            if os.path.dirname(path) == UNITS and os.path.lexists(path):  # it leaves a link where it was enabled
+                unit = os.path.basename(path)
+                act(f"disable {unit}", answer, "systemctl", "disable", "--now", unit)
             if os.path.isdir(path) and not os.path.islink(path):
                 act(f"removed {path}", shutil.rmtree, path)
             elif os.path.lexists(path):
@@ -311,6 +315,9 @@ def main():
             module.exit_json(changed=False, done=[], left=[])
         done, left = record.undo(given["keep"], module.check_mode)
         module.exit_json(changed=True, done=done, left=left)
+    # Roles have added nothing in a dry run; what others changed since is no change of theirs.
+    if given["state"] == "end" and module.check_mode:
+        module.exit_json(changed=False)
     answers = {}
     if given["state"] == "begin":
         answers = {"now": state_for_roles(given["sysctl"])}

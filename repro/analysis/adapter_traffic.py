@@ -96,7 +96,7 @@ def _risen(before: Counters, after: Counters) -> dict[str, int]:
 
 def traffic(changes: Mapping[str, Mapping[str, Counters]]) -> list[Traffic]:
     """The traffic of every port, in the order of the nodes' names."""
-    return [Traffic.of(node, port, each) for node, ports in changes.items() for port, each in ports.items()]
+    return [Traffic.of(node, port, counters) for node, ports in changes.items() for port, counters in ports.items()]
 
 
 def claims(transport: Mapping, rdma: bool | None, device: str) -> list[str]:
@@ -119,7 +119,7 @@ def silent_nodes(changes: Mapping[str, Mapping[str, Counters]], iterations: int)
     """
     sent = {}
     for node, ports in changes.items():
-        packets = [each.sent_packets for each in traffic({node: ports}) if each.sent_packets is not None]
+        packets = [port.sent_packets for port in traffic({node: ports}) if port.sent_packets is not None]
         if packets:
             sent[node] = sum(packets)
     return {node: packets for node, packets in sent.items() if packets < iterations}

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from repro.analysis.results import Parity, Result, parities
 from repro.planning.plan import Plan
+from repro.runs.attempts import AttemptRecord
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,6 @@ class BenchFindings:
         return "; ".join(lines)
 
 
-def examine(plan: Plan, attempts: list[dict], results: Sequence[Result]) -> BenchFindings:
+def examine(plan: Plan, attempts: list[AttemptRecord], results: Sequence[Result]) -> BenchFindings:
     """Findings of a bench; `results` summarise its attempts."""
     return BenchFindings(tuple(results), tuple(parities(plan, attempts)))

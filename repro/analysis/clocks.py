@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from repro.analysis.difference import Difference
 from repro.planning.unit import Unit
+from repro.runs.attempts import AttemptRecord
 from repro.runs.files import GPU_EVERY_S, GPU_FILE
 from repro.runs.metrics import METRICS
 from repro.runs.record import ATTEMPTS
@@ -48,20 +49,20 @@ It may have taken more: nvidia-smi may begin late, or end.
 
 
 def contradictions(
-    unit: Unit, attempt: dict, ranks: Sequence[list[dict]], samples: Sequence[Mapping[str, str]] = ()
+    unit: Unit, attempt: AttemptRecord, ranks: Sequence[list[dict]], samples: Sequence[Mapping[str, str]] = ()
 ) -> Iterator[Difference]:
     """Where the times of a successful attempt contradict each other; `ranks` are the events of each rank, rank 0 first.
 
     `samples` are those of its GPUs, of one machine.
     Ranks are compared where they train on GPUs: on processors that others use too, they lag by seconds.
     """
-    where = attempt["folder"]
+    where = attempt.folder
     for rank, events in enumerate(ranks):
         yield from _in_order(where, events, METRICS.format(rank))
         yield from _rows(unit, where, events, METRICS.format(rank))
     for rank, events in enumerate(ranks[1:] if unit.config["device"] == "cuda" else (), 1):
         yield from _of_rank(where, ranks[0], events, rank)
-    if not attempt.get("nodes"):
+    if not attempt.nodes:
         yield from _within_record(attempt, ranks)
         yield from _sampled(attempt, samples)
 
@@ -120,10 +121,9 @@ def _in_order(where: str, events: list[dict], source: str) -> Iterator[Differenc
         what = f"order of events in {source}"
         if after["time"] < before["time"]:
             yield Difference(where, what, ((before["event"], before["time"]), (after["event"], after["time"])))
-        if after.get("iteration", before.get("iteration", 0)) < before.get("iteration", 0):
-            yield Difference(
-                where, what, ((before["event"], before["iteration"]), (after["event"], after["iteration"]))
-            )
+        numbers = [event["iteration"] for event in (before, after) if "iteration" in event]
+        if numbers != sorted(numbers):
+            yield Difference(where, what, ((before["event"], numbers[0]), (after["event"], numbers[1])))
 
 
 def _of_rank(where: str, of_rank_0: list[dict], others: list[dict], rank: int) -> Iterator[Difference]:
@@ -154,24 +154,26 @@ def _of_rank(where: str, of_rank_0: list[dict], others: list[dict], rank: int) -
             return
 
 
-def _within_record(attempt: dict, ranks: Sequence[list[dict]]) -> Iterator[Difference]:
+def _within_record(attempt: AttemptRecord, ranks: Sequence[list[dict]]) -> Iterator[Difference]:
     """Whether all that the ranks wrote lies between the attempt's start and end; on nodes, clocks may differ."""
-    begun, ended = attempt["started"], attempt["started"] + attempt["wall_s"]
+    begun, ended = attempt.started, attempt.started + attempt.wall_s
     for rank, events in enumerate(ranks):
         times = [event["time"] for event in events if "time" in event]
         if times and not begun - RECORD_S <= min(times) <= max(times) <= ended + RECORD_S:
             says = (f"{begun} to {ended}", f"{min(times)} to {max(times)}")
             what = "time of the attempt"
-            yield Difference(attempt["folder"], what, ((ATTEMPTS, says[0]), (METRICS.format(rank), says[1])))
+            yield Difference(attempt.folder, what, ((ATTEMPTS, says[0]), (METRICS.format(rank), says[1])))
 
 
-def _sampled(attempt: dict, samples: Sequence[Mapping[str, str]]) -> Iterator[Difference]:
+def _sampled(attempt: AttemptRecord, samples: Sequence[Mapping[str, str]]) -> Iterator[Difference]:
     """Whether the attempt took at least as long as its GPUs were sampled."""
-    count = max(Counter(sample["index"] for sample in samples).values(), default=0)
+    if not samples:
+        return
+    count = max(Counter(sample["index"] for sample in samples).values())
     least = GPU_EVERY_S * (count - 1)
-    if attempt["wall_s"] < least - SAMPLED_S:
-        says = (ATTEMPTS, attempt["wall_s"]), (f"{count} samples in {GPU_FILE}", f"{least} at least")
-        yield Difference(attempt["folder"], "seconds of the attempt", says)
+    if attempt.wall_s < least - SAMPLED_S:
+        says = (ATTEMPTS, attempt.wall_s), (f"{count} samples in {GPU_FILE}", f"{least} at least")
+        yield Difference(attempt.folder, "seconds of the attempt", says)
 
 
 def _span(events: list[dict]) -> float | None:

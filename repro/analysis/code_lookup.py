@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 
 from repro.analysis import what_ran
-from repro.analysis.course import INTERRUPTED
 from repro.planning.plan import Plan
 from repro.planning.unit import Unit
+from repro.runs.attempts import INTERRUPTED, AttemptRecord
 from repro.runs.history import History, contents, folder_states, tree
 from repro.runs.program_files import SHARED, digests_of, folders_of_program
 from repro.runs.program_versions import BASELINES, TRAINERS
@@ -56,14 +56,14 @@ def sentences(run: Run, past: History, root: Path = ROOT) -> list[tuple[bool, st
     commit = description["environment"].get("git_commit") or ""
     units = {unit.name: unit for unit in Plan.from_json(description["plan"]).units}
     said: Counter[tuple[bool, str]] = Counter()
-    attempts = [each for each in run.attempts() if each["unit"] in units]
+    attempts = [attempt for attempt in run.attempts() if attempt.unit in units]
     for attempt in attempts:
-        said[_of_attempt(attempt, units[attempt["unit"]], commit, past, root)] += 1
+        said[_of_attempt(attempt, units[attempt.unit], commit, past, root)] += 1
     return [(good, f"code of {count} of {len(attempts)} attempts: {text}") for (good, text), count in said.items()]
 
 
-def _of_attempt(attempt: dict, unit: Unit, commit: str, past: History, root: Path) -> tuple[bool, str]:
-    code = attempt.get("code")
+def _of_attempt(attempt: AttemptRecord, unit: Unit, commit: str, past: History, root: Path) -> tuple[bool, str]:
+    code = attempt.code
     if not code or "sha256" not in code:
         return True, "no digest recorded, so that only the commit says which it was"
     if code.get("replaced"):
@@ -72,12 +72,12 @@ def _of_attempt(attempt: dict, unit: Unit, commit: str, past: History, root: Pat
         return True, f"NOT checked: {len(code['changed'])} files differed from the commit, and nobody has them"
     program, digest = Program.of(unit), str(code["sha256"])
     if past.holds(commit):
-        found = _digests_at(commit, program, root)
-        if found is None and not (PACKAGE / SHARED / f"{unit.model}.py").is_file():
+        digests = _digests_at(commit, program, root)
+        if digests is None and not (PACKAGE / SHARED / f"{unit.model}.py").is_file():
             return True, f"NOT checked: the project has no model {unit.model}, which was from outside"
-        if found is None:
+        if digests is None:
             return False, f"{digest[:SHORT]} was recorded, but commit {commit[:SHORT]} has no program of {unit.model}"
-        if digest in found:
+        if digest in digests:
             return True, f"that of commit {commit[:SHORT]}, computed again from the repository"
         return False, f"{digest[:SHORT]} was recorded, which is not that of commit {commit[:SHORT]} in the repository"
     if same := _commit_with(digest, program, root):
@@ -93,8 +93,8 @@ def withheld(run: Run, unproven: Iterable[str], past: History, root: Path = ROOT
     commit = run.description()["environment"].get("git_commit") or ""
     if not past.holds(commit):
         return []
-    replaced = any((attempt.get("code") or {}).get("replaced") for attempt in run.attempts())
-    without_code = any(not attempt.get("code") for attempt in _recorded(run))
+    replaced = any((attempt.code or {}).get("replaced") for attempt in run.attempts())
+    without_code = any(not attempt.code for attempt in _recorded(run))
     facts = [*([] if replaced else unproven), *([CODE] if without_code else [])]
     return [
         f"{fact}: not recorded, although the programs of commit {commit[:SHORT]} record it: it was taken out"
@@ -103,9 +103,9 @@ def withheld(run: Run, unproven: Iterable[str], past: History, root: Path = ROOT
     ]
 
 
-def _recorded(run: Run) -> Iterator[dict]:
+def _recorded(run: Run) -> Iterator[AttemptRecord]:
     """Attempts that the process that ran them recorded: those of a killed one are recorded without their code."""
-    return (each for each in run.attempts() if each["status"] != INTERRUPTED)
+    return (attempt for attempt in run.attempts() if attempt.status != INTERRUPTED)
 
 
 @cache

@@ -13,6 +13,7 @@ from repro.planning.unit import Unit
 from repro.published.cases import Case, Report
 from repro.published.deviations import MEMORY, SPEED, deviations_of
 from repro.published.rules import rule_of
+from repro.runs.attempts import AttemptRecord
 from repro.utils.i18n import N_
 
 INSTALLABLE_ONEFLOW = "0.8.0"
@@ -139,14 +140,14 @@ def remarks(
     environment: dict,
     cluster: dict,
     info: ProcessInfo,
-    attempts: Sequence[dict] = (),
+    attempts: Sequence[AttemptRecord] = (),
 ) -> tuple[Reason, ...]:
     """Differences that do not rule out a verdict, because they are unavoidable or not part of the measurement.
 
     `attempts` are those of the unit.
     """
-    succeeded = [attempt for attempt in attempts if attempt["status"] == "ok"]
-    beside = sum(bool(attempt.get("beside")) for attempt in succeeded)
+    succeeded = [attempt for attempt in attempts if attempt.status == "ok"]
+    beside = sum(bool(attempt.beside) for attempt in succeeded)
     software, wheel, data = cluster["software"], _wheel_cuda(report), unit.config["data"]
     releases = _joined(info.version("oneflow"))
     drivers = _joined({gpu["driver_version"] for gpu in environment["gpus"]})

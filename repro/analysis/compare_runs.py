@@ -14,6 +14,7 @@ from repro.planning.plan import BENCH, SMOKE, Plan, PlanError
 from repro.published.cases import load_catalogue
 from repro.published.noise import published_noise
 from repro.published.rules import rule_of
+from repro.runs.attempts import AttemptRecord
 from repro.runs.record import Run
 
 SCHEMA = "repro/compare/1"
@@ -29,7 +30,7 @@ class Side:
     id: str
     description: dict
     plan: Plan
-    attempts: list[dict]
+    attempts: list[AttemptRecord]
     results: dict[str, Result]
 
     @classmethod
@@ -202,7 +203,7 @@ def environment_differences(first: Side, second: Side) -> dict[str, tuple]:
 
 def _environment(side: Side) -> dict[str, str]:
     flat = dict(_flat(side.description["environment"], ""))
-    versions = [attempt.get("versions") or {} for attempt in side.attempts if attempt["status"] == "ok"]
+    versions = [attempt.versions or {} for attempt in side.attempts if attempt.status == "ok"]
     for name in sorted({name for by_library in versions for name in by_library}):
         flat[f"versions.{name}"] = ", ".join(sorted({str(by_library.get(name)) for by_library in versions}))
     return flat

@@ -13,6 +13,7 @@ from repro.analysis.comparability import Reason
 from repro.analysis.process_info import ProcessInfo
 from repro.planning.unit import Unit
 from repro.published.cases import Case
+from repro.runs.attempts import AttemptRecord
 from repro.runs.record import LAST_LOSSES
 from repro.utils.i18n import N_
 
@@ -52,14 +53,14 @@ class UnitEvidence:
 
     case: Case
     unit: Unit
-    attempts: list[dict]
+    attempts: list[AttemptRecord]
     environment: dict
     cluster: dict
     info: ProcessInfo
 
     @property
-    def succeeded(self) -> list[dict]:
-        return [attempt for attempt in self.attempts if attempt["status"] == "ok"]
+    def succeeded(self) -> list[AttemptRecord]:
+        return [attempt for attempt in self.attempts if attempt.status == "ok"]
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def same_code(evidence: UnitEvidence) -> Iterable[Reason]:
 
     Runs from before attempts recorded this need a checkout without any changed file.
     """
-    commit, recorded = evidence.environment.get("git_commit"), [attempt.get("code") for attempt in evidence.succeeded]
+    commit, recorded = evidence.environment.get("git_commit"), [attempt.code for attempt in evidence.succeeded]
     codes = [code for code in recorded if code]
     if replaced := sorted({code["replaced"] for code in codes if code.get("replaced")}):
         yield Reason("code", "differs", REPLACED, None, ", ".join(replaced))
@@ -112,8 +113,8 @@ def same_code(evidence: UnitEvidence) -> Iterable[Reason]:
 def falling_loss(evidence: UnitEvidence) -> Iterable[Reason]:
     """The loss of every repeat is lower in its last rows than in its first: something was trained."""
     for attempt in evidence.succeeded:
-        losses = attempt.get("losses") or []
-        last = attempt.get("last_losses") or losses
+        losses = attempt.losses or []
+        last = attempt.last_losses or losses
         rows = min(LAST_LOSSES, len(losses) // 2)
         if not rows:
             yield Reason("loss", "missing", NO_LOSS)
@@ -126,7 +127,11 @@ def falling_loss(evidence: UnitEvidence) -> Iterable[Reason]:
 
 def nothing_left_out(evidence: UnitEvidence) -> Iterable[Reason]:
     """No attempt failed or was stopped after training began: selecting repeats would select their median."""
-    lost = [attempt for attempt in evidence.attempts if attempt["status"] != "ok" and attempt.get("losses", True)]
+    lost = [
+        attempt
+        for attempt in evidence.attempts
+        if attempt.status != "ok" and (attempt.losses or "losses" not in attempt.recorded)
+    ]
     if lost:
         yield Reason("repeats", "differs", LEFT_OUT, str(len(evidence.attempts)), str(len(lost)))
 
@@ -139,22 +144,22 @@ def place_of_its_own(evidence: UnitEvidence) -> Iterable[Reason]:
     shared = [
         attempt
         for attempt in evidence.succeeded
-        if any(_shared(attempt.get("nodes", ()), other["nodes"]) for other in attempt.get("beside", ()))
+        if any(_shared(attempt.nodes, other.nodes) for other in attempt.beside)
     ]
     if shared:
         yield Reason("measurement", "differs", SHARED, "0", str(len(shared)))
 
 
-def counted_traffic(found: UnitEvidence) -> Iterable[Reason]:
+def counted_traffic(evidence: UnitEvidence) -> Iterable[Reason]:
     """Where NCCL's log names InfiniBand, the counters of every node's adapters have risen during the attempt.
 
     Attempts from before they were recorded, and adapters that do not count packets, are not held against a result.
     """
-    for attempt in found.succeeded:
-        claimed = claims(attempt.get("transport") or {}, attempt.get("rdma"), found.unit.config["device"])
-        silent = silent_nodes(attempt.get("adapters") or {}, found.unit.config["iterations"]) if claimed else {}
+    for attempt in evidence.succeeded:
+        claimed = claims(attempt.transport, attempt.rdma, evidence.unit.config["device"])
+        silent = silent_nodes(attempt.adapters, evidence.unit.config["iterations"]) if claimed else {}
         if silent:
-            where = f"{attempt['folder']} ({', '.join(silent)})"
+            where = f"{attempt.folder} ({', '.join(silent)})"
             yield Reason("transport", "differs", STILL, ", ".join(claimed), where)
             return
 

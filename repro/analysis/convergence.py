@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from repro.analysis.loss_curves import read_losses
 from repro.planning.plan import Plan
 from repro.planning.unit import Unit
+from repro.runs.attempts import AttemptRecord
 from repro.runs.failures import Failure
 from repro.runs.files import RunPath
 from repro.utils.stats import largest
@@ -80,7 +81,7 @@ class Convergence:
         return "\n".join((*held, *self.problems))
 
 
-def learned(plan: Plan, attempts: list[dict], files: RunPath, goals: dict) -> Convergence:
+def learned(plan: Plan, attempts: list[AttemptRecord], files: RunPath, goals: dict) -> Convergence:
     """Convergence of each unit of a run.
 
     Parameters
@@ -91,9 +92,7 @@ def learned(plan: Plan, attempts: list[dict], files: RunPath, goals: dict) -> Co
     results = []
     for unit in plan.units:
         folders = [
-            files / attempt["folder"]
-            for attempt in attempts
-            if attempt["unit"] == unit.name and attempt["status"] == "ok"
+            files / attempt.folder for attempt in attempts if attempt.unit == unit.name and attempt.status == "ok"
         ]
         losses = tuple(map(read_losses, folders))
         shares = [share for folder in folders if (share := _top_1(folder)) is not None]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from repro.analysis.difference import Difference
 from repro.runs import digests
+from repro.runs.attempts import AttemptRecord
 from repro.runs.files import PREFLIGHT
 from repro.runs.metrics import METRICS, events
 from repro.runs.record import ATTEMPT, ATTEMPTS, Run
@@ -33,7 +34,7 @@ def noise(rows: Iterable[dict]) -> Noise:
         for before, row in pairwise(rows)
         if before["latency_ms"] > 0
     )
-    return frozenset(each for each in quotients if each[1] != 1)
+    return frozenset(quotient for quotient in quotients if quotient[1] != 1)
 
 
 def within(noises: Mapping[str, Noise]) -> Iterator[Difference]:
@@ -46,7 +47,9 @@ def within(noises: Mapping[str, Noise]) -> Iterator[Difference]:
 def between(runs: Mapping[str, Run]) -> list[str]:
     """A line for each attempt of a run that is a copy of one in another; the runs by their names, without preflights."""
     noises = (
-        (f"{name}: {folder}", each) for name, run in runs.items() for folder, each in _noises(run, run.attempts())
+        (f"{name}: {folder}", quotients)
+        for name, run in runs.items()
+        for folder, quotients in _noises(run, run.attempts())
     )
     pairs = ((copy, original) for copy, original in _copies(noises) if copy.split(": ")[0] != original.split(": ")[0])
     return [f"{copy} is a copy of {original}" for copy, original in pairs]
@@ -54,16 +57,16 @@ def between(runs: Mapping[str, Run]) -> list[str]:
 
 def of_kept(reproduced: Path) -> list[str]:
     """The same of all kept runs, of all hosts together, in the order in which they were kept."""
-    kept = {path: Run(reproduced / path) for path in digests.read(reproduced / digests.NAME)}
-    there = {path: run for path, run in kept.items() if run.path.is_file()}
+    runs = {path: Run(reproduced / path) for path in digests.read(reproduced / digests.NAME)}
+    there = {path: run for path, run in runs.items() if run.path.is_file()}
     return between({path: run for path, run in there.items() if not (run.files / PREFLIGHT).is_file()})
 
 
-def _noises(run: Run, attempts: Iterable[dict]) -> Iterator[tuple[str, Noise]]:
+def _noises(run: Run, attempts: Iterable[AttemptRecord]) -> Iterator[tuple[str, Noise]]:
     for attempt in attempts:
-        if attempt["status"] == "ok" and ATTEMPT.fullmatch(attempt["folder"]):
-            every = events(run.files / attempt["folder"] / METRICS.format(0))
-            yield attempt["folder"], noise(event for event in every if event["event"] == "iteration")
+        if attempt.status == "ok" and ATTEMPT.fullmatch(attempt.folder):
+            every = events(run.files / attempt.folder / METRICS.format(0))
+            yield attempt.folder, noise(event for event in every if event["event"] == "iteration")
 
 
 def _copies(noises: Iterable[tuple[str, Noise]]) -> Iterator[tuple[str, str]]:

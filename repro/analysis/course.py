@@ -7,19 +7,21 @@ A repeat that was removed and run again leaves its place in that order, or a tim
 from __future__ import annotations
 
 import calendar
+import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from operator import attrgetter
 
 from repro.analysis.difference import Difference
 from repro.analysis.stopping import why_enough
 from repro.planning.plan import BENCH, Plan
+from repro.runs.attempts import INTERRUPTED, AttemptRecord
 from repro.runs.record import ATTEMPTS, STAMPED, Run
 from repro.utils.i18n import N_, Message
 from repro.utils.progress import duration
 
-INTERRUPTED = "interrupted"
 SHOWN = 5
 """How many names of units a remark has."""
 GAP_S = 5.0
@@ -30,7 +32,7 @@ ZONES_S, ZONE_S, STAMP_S = 15 * 3600, 900, 60
 """A run's name has local time: at most 15 hours from UTC, by a multiple of 15 minutes; and a minute for the folder."""
 
 
-def contradictions(run: Run, plan: Plan, attempts: Sequence[dict]) -> Iterator[Difference]:
+def contradictions(run: Run, plan: Plan, attempts: Sequence[AttemptRecord]) -> Iterator[Difference]:
     """Where the record of a run's course contradicts itself."""
     created = run.description()["created"]
     yield from _of_creation(run.description()["id"], created, attempts)
@@ -45,19 +47,20 @@ PAUSE = N_(
 SHORT = N_("{n} of {units} units have fewer repeats than the {repeats} planned, and no rule stopped them: {names}")
 
 
-def remarks(description: Mapping, plan: Plan, attempts: Sequence[dict]) -> Iterator[Message]:
+def remarks(description: Mapping, plan: Plan, attempts: Sequence[AttemptRecord]) -> Iterator[Message]:
     """What a run that nobody bent may show too, but a reader should know: times without attempts, and repeats not run.
 
     On a cluster the code is copied to the nodes before the first attempt; elsewhere nothing takes time before it.
     """
-    begun = {"status": "ok", "started": description["created"], "wall_s": 0.0}
-    last = None if description["environment"].get("cluster") else begun
-    for attempt in sorted(attempts, key=lambda each: each["started"]):
-        if last and last["status"] == "ok" and attempt["started"] - _end(last) > GAP_S:
-            yield Message(PAUSE, attempt=attempt["folder"], time=duration(attempt["started"] - _end(last)))
-        last = attempt if last is None or _end(attempt) >= _end(last) else last
-    succeeded = Counter(each["unit"] for each in attempts if each["status"] == "ok")
-    stopped = {each["unit"] for each in attempts if each.get("enough")}
+    ended = None if description["environment"].get("cluster") else description["created"]
+    succeeded_last = True
+    for attempt in sorted(attempts, key=lambda attempt: attempt.started):
+        if ended is not None and succeeded_last and attempt.started - ended > GAP_S:
+            yield Message(PAUSE, attempt=attempt.folder, time=duration(attempt.started - ended))
+        if ended is None or attempt.ended >= ended:
+            ended, succeeded_last = attempt.ended, attempt.status == "ok"
+    succeeded = Counter(attempt.unit for attempt in attempts if attempt.status == "ok")
+    stopped = {attempt.unit for attempt in attempts if attempt.enough}
     short = [unit.name for unit in plan.units if unit.name not in stopped and succeeded[unit.name] < plan.repeats]
     if short:
         yield Message(
@@ -69,50 +72,48 @@ def remarks(description: Mapping, plan: Plan, attempts: Sequence[dict]) -> Itera
         )
 
 
-def _of_creation(name: str, created: float, attempts: Sequence[dict]) -> Iterator[Difference]:
+def _of_creation(name: str, created: float, attempts: Sequence[AttemptRecord]) -> Iterator[Difference]:
     if STAMPED.match(name):
         try:
-            stamp = calendar.timegm(time.strptime(name[:15], "%Y%m%d-%H%M%S"))
+            stamp: float = calendar.timegm(time.strptime(name[:15], "%Y%m%d-%H%M%S"))
         except ValueError:
-            stamp = 0
+            stamp = math.inf
         apart = stamp - created
         if abs(apart) > ZONES_S or abs(apart - ZONE_S * round(apart / ZONE_S)) > STAMP_S:
             utc = time.strftime("%Y%m%d-%H%M%S UTC", time.gmtime(created))
             yield Difference("run.json", "time of the run", (("its name", name[:15]), ("created", utc)))
     for attempt in attempts:
-        if attempt["started"] < created - EARLY_S:
-            says = (ATTEMPTS, attempt["started"]), ("run.json, created", created)
-            yield Difference(attempt["folder"], "start of the attempt", says)
+        if attempt.started < created - EARLY_S:
+            says = (ATTEMPTS, attempt.started), ("run.json, created", created)
+            yield Difference(attempt.folder, "start of the attempt", says)
 
 
-def _of_order(attempts: Sequence[dict]) -> Iterator[Difference]:
+def _of_order(attempts: Sequence[AttemptRecord]) -> Iterator[Difference]:
     """Repeats of a unit begin one after another; a later attempt at one that failed may follow others."""
-    first: dict[str, dict[int, dict]] = {}
+    first: dict[str, dict[int, AttemptRecord]] = {}
     for attempt in attempts:
-        repeats = first.setdefault(attempt["unit"], {})
-        known = repeats.setdefault(attempt["repeat"], attempt)
-        if attempt["started"] < known["started"]:
-            repeats[attempt["repeat"]] = attempt
+        repeats, number = first.setdefault(attempt.unit, {}), attempt.repeat
+        repeats[number] = min(repeats.get(number, attempt), attempt, key=attrgetter("started"))
     for repeats in first.values():
         for repeat, later in pairwise(sorted(repeats)):
-            if repeats[repeat]["started"] > repeats[later]["started"]:
-                says = (f"repeat {repeat}", repeats[repeat]["started"]), (f"repeat {later}", repeats[later]["started"])
-                yield Difference(repeats[repeat]["folder"], "start of the first attempt", says)
+            if repeats[repeat].started > repeats[later].started:
+                says = (f"repeat {repeat}", repeats[repeat].started), (f"repeat {later}", repeats[later].started)
+                yield Difference(repeats[repeat].folder, "start of the first attempt", says)
 
 
-def _of_neighbours(plan: Plan, attempts: Sequence[dict]) -> Iterator[Difference]:
+def _of_neighbours(plan: Plan, attempts: Sequence[AttemptRecord]) -> Iterator[Difference]:
     """Attempts that ran at the same time name each other in `beside`, and name no others.
 
     Those of early runs of other kinds than a bench, which could run side by side on one machine, name none. One that was
     killed with its run could not say what ran beside it.
     """
-    named = {each["folder"]: {other["attempt"] for other in each.get("beside", ())} for each in attempts}
+    named = {attempt.folder: {other.attempt for other in attempt.beside} for attempt in attempts}
     together, near = _together(attempts, OVERLAP_S), _together(attempts, -GAP_S)
     for one, other in sorted(together):
         if other not in named[one] and (plan.kind == BENCH or any(named.values())):
             says = (ATTEMPTS, "not named in its `beside`"), ("the times of both", "at the same time")
             yield Difference(one, f"beside {other}", says)
-    ended = {each["folder"] for each in attempts if each["status"] != INTERRUPTED}
+    ended = {attempt.folder for attempt in attempts if attempt.status != INTERRUPTED}
     for one, others in named.items():
         for other in sorted(others):
             if (one, other) not in near and {one, other} <= ended | (others - named.keys()):
@@ -120,32 +121,28 @@ def _of_neighbours(plan: Plan, attempts: Sequence[dict]) -> Iterator[Difference]
                 yield Difference(one, f"beside {other}", says)
 
 
-def _together(attempts: Sequence[dict], overlap_s: float) -> set[tuple[str, str]]:
+def _together(attempts: Sequence[AttemptRecord], overlap_s: float) -> set[tuple[str, str]]:
     """Pairs of attempts that ran at the same time, both ways round; the first of a pair was not killed with its run.
 
     The nodes of an attempt are taken before its time begins and given back after it: with a negative `overlap_s`, those
     that were apart by less count as well.
     """
-    found, running = set(), list[dict]()
-    for attempt in sorted(attempts, key=lambda each: each["started"]):
-        running = [each for each in running if _end(each) > attempt["started"] + overlap_s]
-        for each in running:
-            found |= {(each["folder"], attempt["folder"]), (attempt["folder"], each["folder"])}
+    pairs, running = set(), list[AttemptRecord]()
+    for attempt in sorted(attempts, key=lambda attempt: attempt.started):
+        running = [earlier for earlier in running if earlier.ended > attempt.started + overlap_s]
+        for earlier in running:
+            pairs |= {(earlier.folder, attempt.folder), (attempt.folder, earlier.folder)}
         running.append(attempt)
-    killed = {each["folder"] for each in attempts if each["status"] == INTERRUPTED}
-    return {pair for pair in found if pair[0] not in killed}
+    killed = {attempt.folder for attempt in attempts if attempt.status == INTERRUPTED}
+    return {pair for pair in pairs if pair[0] not in killed}
 
 
-def _end(attempt: Mapping) -> float:
-    return attempt["started"] + attempt["wall_s"]
-
-
-def _of_stops(run: Run, plan: Plan, attempts: Sequence[dict]) -> Iterator[Difference]:
+def _of_stops(run: Run, plan: Plan, attempts: Sequence[AttemptRecord]) -> Iterator[Difference]:
     """Where a unit was said to need no more repeats, the plan's stopping rule says so of the repeats up to then."""
     units = {unit.name: unit for unit in plan.units}
     for number, attempt in enumerate(attempts, 1):
-        if "enough" in attempt and attempt["unit"] in units:
-            again = why_enough(run, plan, list(attempts[:number]), units[attempt["unit"]])
-            if again != attempt["enough"]:
-                says = (ATTEMPTS, attempt["enough"]), ("the stopping rule", again)
-                yield Difference(attempt["folder"], "enough", says)
+        if "enough" in attempt.recorded and attempt.unit in units:
+            again = why_enough(run, plan, list(attempts[:number]), units[attempt.unit])
+            if again != attempt.enough:
+                says = (ATTEMPTS, attempt.enough), ("the stopping rule", again)
+                yield Difference(attempt.folder, "enough", says)

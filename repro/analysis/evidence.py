@@ -25,6 +25,7 @@ from repro.planning.plan import Plan
 from repro.planning.unit import Unit
 from repro.published.logs import Log, LogError
 from repro.runs import translation
+from repro.runs.attempts import AttemptRecord
 from repro.runs.files import RecordError, RunPath, digest, gpu_samples, read_json
 from repro.runs.manifest import alterations
 from repro.runs.metrics import METRICS, read_metrics
@@ -86,11 +87,11 @@ def examine(run: Run) -> Evidence:
         *_of_record(plan, attempts, left),
     ]
     differences += course.contradictions(run, plan, attempts)
-    succeeded = [attempt for attempt in attempts if attempt["status"] == "ok" and attempt["unit"] in units]
-    wellformed = [attempt for attempt in succeeded if ATTEMPT.fullmatch(attempt["folder"])]
+    succeeded = [attempt for attempt in attempts if attempt.status == "ok" and attempt.unit in units]
+    wellformed = [attempt for attempt in succeeded if ATTEMPT.fullmatch(attempt.folder)]
     noises: dict[str, copies.Noise] = {}
     for attempt in wellformed:
-        differences += _of_attempt(units[attempt["unit"]], attempt, run.files, gpus, noises)
+        differences += _of_attempt(units[attempt.unit], attempt, run.files, gpus, noises)
     differences += dict.fromkeys([*_same_bytes(wellformed, run.files), *copies.within(noises)])
     return Evidence(
         len(succeeded),
@@ -101,17 +102,15 @@ def examine(run: Run) -> Evidence:
     )
 
 
-def _finished(units: Mapping[str, Unit], attempts: list[dict], files: RunPath) -> Iterator[Message]:
+def _finished(units: Mapping[str, Unit], attempts: list[AttemptRecord], files: RunPath) -> Iterator[Message]:
     """Attempts without success whose ranks all reached their end: a slow repeat may have been called a failure."""
     for attempt in attempts:
-        unit = units.get(attempt["unit"])
-        if attempt["status"] == "ok" or unit is None or not ATTEMPT.fullmatch(attempt["folder"]):
+        unit = units.get(attempt.unit)
+        if attempt.status == "ok" or unit is None or not ATTEMPT.fullmatch(attempt.folder):
             continue
-        ranks = (
-            read_metrics(files / attempt["folder"] / METRICS.format(rank)).events for rank in range(unit.world_size)
-        )
+        ranks = (read_metrics(files / attempt.folder / METRICS.format(rank)).events for rank in range(unit.world_size))
         if all(events and events[-1]["event"] == "end" for events in ranks):
-            yield Message(FINISHED, attempt=attempt["folder"], status=attempt["status"])
+            yield Message(FINISHED, attempt=attempt.folder, status=attempt.status)
 
 
 def _own_gpus(environment: Mapping) -> list[dict]:
@@ -138,27 +137,27 @@ def _without_record(folder: str) -> str:
     )
 
 
-def _of_record(plan: Plan, attempts: list[dict], left: list[str]) -> Iterator[Difference]:
+def _of_record(plan: Plan, attempts: list[AttemptRecord], left: list[str]) -> Iterator[Difference]:
     """Lines of the record that cannot all have been written by a run of this plan."""
     planned = {unit.name for unit in plan.units}
     for number, attempt in enumerate(attempts, 1):
-        where, folder = f"{ATTEMPTS}, line {number}", f"units/{attempt['unit']}/repeat-{attempt['repeat']}.attempt-"
-        if attempt["unit"] not in planned:
-            yield Difference(where, "unit", (("the record", attempt["unit"]), ("the plan", "none of this name")))
-        if not re.fullmatch(re.escape(folder) + r"\d+", attempt["folder"]):
-            yield Difference(where, "folder", (("the record", attempt["folder"]), ("a run", f"{folder}<n>")))
-    for folder, count in Counter(attempt["folder"] for attempt in attempts).items():
+        where, folder = f"{ATTEMPTS}, line {number}", f"units/{attempt.unit}/repeat-{attempt.repeat}.attempt-"
+        if attempt.unit not in planned:
+            yield Difference(where, "unit", (("the record", attempt.unit), ("the plan", "none of this name")))
+        if not re.fullmatch(re.escape(folder) + r"\d+", attempt.folder):
+            yield Difference(where, "folder", (("the record", attempt.folder), ("a run", f"{folder}<n>")))
+    for folder, count in Counter(attempt.folder for attempt in attempts).items():
         if count > 1:
             yield Difference(folder, "lines that record it", ((ATTEMPTS, count), ("a run", 1)))
-    succeeded = Counter((attempt["unit"], attempt["repeat"]) for attempt in attempts if attempt["status"] == "ok")
+    succeeded = Counter((attempt.unit, attempt.repeat) for attempt in attempts if attempt.status == "ok")
     for (unit, repeat), count in succeeded.items():
         if count > 1:
             where = f"units/{unit}/repeat-{repeat}"
             yield Difference(where, "attempts that succeeded", ((ATTEMPTS, count), ("a run", 1)))
     numbers: dict[str, set[int]] = {}
-    for folder in (*(attempt["folder"] for attempt in attempts), *left):
-        before, _, number = folder.rpartition(".attempt-")
-        numbers.setdefault(before, set()).add(int(number) if number.isdecimal() else 0)
+    for folder in (*(attempt.folder for attempt in attempts), *left):
+        before, _, last = folder.rpartition(".attempt-")
+        numbers.setdefault(before, set()).add(int(last) if last.isdecimal() else 0)
     for before, taken in numbers.items():
         for number in sorted(set(range(1, max(taken))) - taken):
             yield Difference(
@@ -169,13 +168,13 @@ def _of_record(plan: Plan, attempts: list[dict], left: list[str]) -> Iterator[Di
 
 
 def _of_attempt(
-    unit: Unit, attempt: dict, files: RunPath, gpus: list[dict], noises: dict[str, copies.Noise]
+    unit: Unit, attempt: AttemptRecord, files: RunPath, gpus: list[dict], noises: dict[str, copies.Noise]
 ) -> Iterator[Difference | Unrecorded]:
     """Where a successful attempt's record and its files contradict each other, and what they do not prove.
 
     The noise of its rows is added to `noises`.
     """
-    folder = attempt["folder"]
+    folder = attempt.folder
     try:
         yield from _of_figures(unit, attempt, files / folder, gpus, noises)
     except LogError as error:
@@ -185,28 +184,29 @@ def _of_attempt(
 
 
 def _of_figures(
-    unit: Unit, attempt: dict, folder: RunPath, gpus: list[dict], noises: dict[str, copies.Noise]
+    unit: Unit, attempt: AttemptRecord, folder: RunPath, gpus: list[dict], noises: dict[str, copies.Noise]
 ) -> Iterator[Difference | Unrecorded]:
-    where, log = attempt["folder"], read_log(folder)
+    where, log = attempt.folder, read_log(folder)
     metrics = [read_metrics(folder / METRICS.format(rank)) for rank in range(unit.world_size)]
     for line in (line for rank_metrics in metrics for line in rank_metrics.damaged):
         yield Difference(where, f"line {line.line} of {line.file}", ((ATTEMPTS, "an event"), ("its folder", line.text)))
     of_rank_0 = metrics[0].events
     noises[where] = copies.noise(event for event in of_rank_0 if event["event"] == "iteration")
-    rank_zero = RankZero(attempt["started"])
+    rank_zero = RankZero(attempt.started)
     for event in of_rank_0:
         rank_zero.see(event)
     again = {LOG: measure(unit, log), METRICS.format(0): rank_zero.figures()}
-    if "transport" in attempt:
+    if "transport" in attempt.recorded:
         again["logs/"] = {"transport": transport_of(folder, unit.world_size).as_json()}
-    if (adapters := adapter_changes(folder)) or "adapters" in attempt:
-        again[FILE.format("*")] = {"adapters": adapters}
+    if "adapters" in attempt.recorded:
+        again[FILE.format("*")] = {"adapters": adapter_changes(folder)}
+    recorded = attempt.as_json()
     for source, figures in again.items():
         for name, value in figures.items():
-            if (name in ALWAYS or name in attempt) and not _as_recorded(name, attempt.get(name), value):
-                yield Difference(where, name, ((ATTEMPTS, attempt.get(name)), (source, value)))
+            if (name in ALWAYS or name in recorded) and not _as_recorded(name, recorded.get(name), value):
+                yield Difference(where, name, ((ATTEMPTS, recorded.get(name)), (source, value)))
     if rank_zero.no_number():
-        yield Difference(where, "status", ((ATTEMPTS, attempt["status"]), (METRICS.format(0), "a loss is no number")))
+        yield Difference(where, "status", ((ATTEMPTS, attempt.status), (METRICS.format(0), "a loss is no number")))
     yield from _of_adapters(unit, where, folder, of_rank_0)
     yield from _of_configuration(unit, where, folder, log, of_rank_0)
     yield from _log_and_metrics(where, log, of_rank_0)
@@ -219,7 +219,7 @@ def _of_figures(
 
 def _of_adapters(unit: Unit, where: str, folder: RunPath, of_rank_0: list[dict]) -> Iterator[Difference]:
     """Whether adapters sent what a program says that it exchanged over them."""
-    rdma = any(event.get("rdma") for event in of_rank_0[:1])
+    rdma = next(iter(of_rank_0), {}).get("rdma")
     claimed = claims(transport_of(folder, unit.world_size).as_json(), rdma, unit.config["device"])
     if not claimed:
         return
@@ -288,14 +288,14 @@ def _losses_of_rank(where: str, of_rank_0: list[dict], others: list[dict], rank:
             yield Difference(where, f"loss at iteration {iteration}", ((own, losses[0]), (source, losses[1])))
 
 
-def _same_bytes(attempts: list[dict], files: RunPath) -> Iterator[Difference]:
+def _same_bytes(attempts: list[AttemptRecord], files: RunPath) -> Iterator[Difference]:
     """Attempts whose rank 0 wrote the very same bytes, times included: one is a copy of the other."""
     seen: dict[str, str] = {}
     for attempt in attempts:
-        found = digest(files / attempt["folder"] / METRICS.format(0))
-        if found and (before := seen.setdefault(found, attempt["folder"])) != attempt["folder"]:
+        sha256 = digest(files / attempt.folder / METRICS.format(0))
+        if sha256 and (before := seen.setdefault(sha256, attempt.folder)) != attempt.folder:
             what = "an attempt of its own"
-            yield Difference(attempt["folder"], what, ((ATTEMPTS, "yes"), (METRICS.format(0), f"a copy of {before}")))
+            yield Difference(attempt.folder, what, ((ATTEMPTS, "yes"), (METRICS.format(0), f"a copy of {before}")))
 
 
 def _as_recorded(name: str, recorded: object, again: object) -> bool:

@@ -25,7 +25,7 @@ import pandas as pd
 from repro.analysis import steady
 from repro.planning.plan import Plan
 from repro.planning.unit import Unit
-from repro.runs.failures import Failure
+from repro.runs.attempts import STATUSES, AttemptRecord
 from repro.runs.files import RunPath, reading
 from repro.runs.metrics import METRICS, events
 from repro.runs.record import RecordError, Run
@@ -33,7 +33,6 @@ from repro.utils.errors import FAILED, ReproError
 from repro.utils.writing import replacing
 
 TIME = "datetime64[us, UTC]"
-STATUSES = ("ok", "failed", "interrupted")
 
 RUN_COLUMNS = {
     "run": ("string", "run: the name of its folder"),
@@ -166,7 +165,7 @@ def unit_frame(units: Iterable[Unit]) -> pd.DataFrame:
     return pd.DataFrame([_unit_row(unit) for unit in units], columns=list(UNIT_COLUMNS), dtype=object)
 
 
-def attempt_frame(attempts: list[dict]) -> pd.DataFrame:
+def attempt_frame(attempts: list[AttemptRecord]) -> pd.DataFrame:
     """The attempts of one run as its record keeps them, one row each, with "unit" and the columns of ATTEMPT_COLUMNS.
 
     Figures are float64, the rest is as recorded (dtype object); `load` gives each column its dtype.
@@ -279,12 +278,12 @@ def _unit_row(unit: Unit) -> dict:
     }
 
 
-def _attempt_row(attempt: dict) -> dict:
-    failure = attempt.get("failure")
+def _attempt_row(attempt: AttemptRecord) -> dict:
     return {
-        **attempt,
-        "throughput_samples_per_s": attempt.get("throughput"),
-        "failure": Failure.from_json(failure).text() if failure else None,
+        **vars(attempt),
+        **(vars(attempt.windows) if attempt.windows else {}),
+        "throughput_samples_per_s": attempt.throughput,
+        "failure": attempt.failure.text() if attempt.failure else None,
     }
 
 

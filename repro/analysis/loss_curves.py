@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from repro.planning.loss_curves import CONTROL, ERROR, LAYOUT
 from repro.planning.plan import Plan
 from repro.planning.unit import Unit
+from repro.runs.attempts import AttemptRecord
 from repro.runs.failures import Failure
 from repro.runs.files import RunPath
 from repro.runs.metrics import METRICS, events
@@ -101,7 +102,7 @@ class Curves:
         return "\n".join((counts, *self.problems))
 
 
-def compare(plan: Plan, attempts: list[dict], files: RunPath) -> Curves:
+def compare(plan: Plan, attempts: list[AttemptRecord], files: RunPath) -> Curves:
     """Compare every unit of a run that has a reference.
 
     Parameters
@@ -110,8 +111,8 @@ def compare(plan: Plan, attempts: list[dict], files: RunPath) -> Curves:
     """
     losses_by_unit: dict[str, list[tuple[float, ...]]] = {}
     for attempt in attempts:
-        if attempt["status"] == "ok":
-            losses_by_unit.setdefault(attempt["unit"], []).append(read_losses(files / attempt["folder"]))
+        if attempt.status == "ok":
+            losses_by_unit.setdefault(attempt.unit, []).append(read_losses(files / attempt.folder))
     named = {unit.name: unit for unit in plan.units}
     plain = [_comparison(unit, named.get(unit.reference), losses_by_unit) for unit in plan.units if unit.reference]
     return Curves(tuple(_judged(comparison, plain) for comparison in plain))

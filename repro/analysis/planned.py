@@ -53,7 +53,7 @@ def _of_rule(unit: Unit) -> Iterator[Difference]:
     """A unit of a published report's program has a case of it, and its rule; smoke runs and models from outside have their own."""
     case = published_case(unit)
     if case is None:
-        reports = {each.report for each in load_catalogue().cases}
+        reports = {case.report for case in load_catalogue().cases}
         if unit.report in reports:
             yield Difference(
                 unit.name, "case", ((PLAN, unit.case or "none"), ("its report", f"none of this name in {unit.report}"))

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from repro.analysis.nccl_transport import lacks_verbs, ways_in
 from repro.planning.plan import Plan
+from repro.runs.attempts import AttemptRecord
 from repro.runs.files import RunPath, names, opened
 from repro.runs.metrics import METRICS, parse
 
@@ -33,9 +34,9 @@ class ProcessInfo:
         return self.versions.get(name, frozenset())
 
 
-def process_info(files: RunPath, attempts: list[dict], world_size: int) -> ProcessInfo:
+def process_info(files: RunPath, attempts: list[AttemptRecord], world_size: int) -> ProcessInfo:
     """Read the start events and the NCCL lines of a unit's successful attempts, all of them on `world_size` ranks."""
-    folders = [files / attempt["folder"] for attempt in attempts if attempt["status"] == "ok"]
+    folders = [files / attempt.folder for attempt in attempts if attempt.status == "ok"]
     by_attempt = [
         [start for rank in range(world_size) if (start := start_event(folder / METRICS.format(rank)))]
         for folder in folders
@@ -58,7 +59,7 @@ def process_info(files: RunPath, attempts: list[dict], world_size: int) -> Proce
     )
 
 
-def program_starts(files: RunPath, plan: Plan, attempts: list[dict]) -> dict[str, dict]:
+def program_starts(files: RunPath, plan: Plan, attempts: list[AttemptRecord]) -> dict[str, dict]:
     """The start event of rank 0 in each program's first successful attempt, by the label of its units.
 
     `files` are the run's. A program without a start event has no entry.
@@ -66,9 +67,9 @@ def program_starts(files: RunPath, plan: Plan, attempts: list[dict]) -> dict[str
     units = {unit.name: unit for unit in plan.units}
     starts: dict[str, dict] = {}
     for attempt in attempts:
-        unit = units.get(attempt["unit"])
-        if unit and attempt["status"] == "ok":
-            metrics = files / attempt["folder"] / METRICS.format(0)
+        unit = units.get(attempt.unit)
+        if unit and attempt.status == "ok":
+            metrics = files / attempt.folder / METRICS.format(0)
             if unit.label not in starts and (start := start_event(metrics)):
                 starts[unit.label] = start
     return starts

@@ -6,6 +6,7 @@ from repro.analysis.chrome_trace import TIMELINE
 from repro.analysis.kernel_trace import Profile
 from repro.planning.plan import Plan
 from repro.planning.unit import Unit
+from repro.runs.attempts import AttemptRecord
 from repro.runs.files import RunPath
 
 
@@ -59,12 +60,12 @@ class Profiles:
         return "\n".join((*lines, *self.problems))
 
 
-def profiles(plan: Plan, attempts: list[dict], files: RunPath) -> Profiles:
+def profiles(plan: Plan, attempts: list[AttemptRecord], files: RunPath) -> Profiles:
     """Read the profiles of a run, whose files these are, from its first successful attempt at each unit."""
     good: dict[str, str] = {}
     for attempt in attempts:
-        if attempt["status"] == "ok":
-            good.setdefault(attempt["unit"], attempt["folder"])
+        if attempt.status == "ok":
+            good.setdefault(attempt.unit, attempt.folder)
     profiled_units = [_profiled(unit, good.get(unit.name), files) for unit in plan.units]
     return Profiles(
         tuple(

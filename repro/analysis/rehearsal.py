@@ -9,6 +9,7 @@ from repro.analysis.results import Parity, parities
 from repro.planning.plan import Plan
 from repro.planning.rehearsal import is_reference
 from repro.planning.unit import Unit
+from repro.runs.attempts import AttemptRecord
 from repro.runs.failures import Failure
 from repro.runs.files import RunPath
 from repro.runs.metrics import METRICS, events
@@ -65,30 +66,28 @@ class Rehearsal:
         return f"{said}; {len(self.skipped)} cases were NOT rehearsed, the reports say why" if self.skipped else said
 
 
-def rehearsed(plan: Plan, attempts: Sequence[dict], files: RunPath) -> Rehearsal:
+def rehearsed(plan: Plan, attempts: Sequence[AttemptRecord], files: RunPath) -> Rehearsal:
     """What each training of a plan showed, by its last attempt; `files` are the run's."""
-    last = {attempt["unit"]: attempt for attempt in attempts}
+    last = {attempt.unit: attempt for attempt in attempts}
     compared = {parity.unit.name: parity for parity in parities(plan, list(attempts))}
     chosen = [unit for unit in plan.units if not is_reference(unit) or not _ended(last.get(unit.name))]
     trainings = (_rehearsed(unit, last.get(unit.name), compared.get(unit.name), files) for unit in chosen)
     return Rehearsal(tuple(trainings), tuple(skipped["case"] for skipped in plan.skipped))
 
 
-def _rehearsed(unit: Unit, attempt: dict | None, parity: Parity | None, files: RunPath) -> Rehearsed:
+def _rehearsed(unit: Unit, attempt: AttemptRecord | None, parity: Parity | None, files: RunPath) -> Rehearsed:
     if attempt is None:
         return Rehearsed(unit, Failure(N_("was not run"), {}))
-    peaks = [_peak_mib(files / attempt["folder"] / METRICS.format(rank)) for rank in range(unit.world_size)]
-    failure = None if _ended(attempt) else Failure.from_json(attempt.get("failure") or INTERRUPTED.as_json())
-    return Rehearsed(
-        unit, failure, attempt["wall_s"], sum(peaks) if all(peaks) else None, parity if not failure else None
-    )
+    peaks = [_peak_mib(files / attempt.folder / METRICS.format(rank)) for rank in range(unit.world_size)]
+    failure = None if _ended(attempt) else attempt.failure or INTERRUPTED
+    return Rehearsed(unit, failure, attempt.wall_s, sum(peaks) if all(peaks) else None, parity if not failure else None)
 
 
 INTERRUPTED = Failure(N_("was interrupted"), {})
 
 
-def _ended(attempt: dict | None) -> bool:
-    return attempt is not None and attempt["status"] == "ok"
+def _ended(attempt: AttemptRecord | None) -> bool:
+    return attempt is not None and attempt.status == "ok"
 
 
 def _peak_mib(metrics: RunPath) -> float:

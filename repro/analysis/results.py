@@ -15,6 +15,7 @@ from repro.analysis import steady
 from repro.analysis.frames import attempt_frame, records, status_counts, unit_frame, write_parquet
 from repro.planning.plan import BASELINE_PARITY_TOLERANCE, PARITY_ITERATIONS, PARITY_TOLERANCE, Plan
 from repro.planning.unit import Unit
+from repro.runs.attempts import AttemptRecord
 from repro.runs.record import Run
 from repro.utils.printable import spreadsheet_cell
 from repro.utils.stats import largest, spread
@@ -128,7 +129,7 @@ class Parity:
         return self.difference is not None and self.difference <= self.tolerance
 
 
-def result_frame(plan: Plan, attempts: list[dict]) -> pd.DataFrame:
+def result_frame(plan: Plan, attempts: list[AttemptRecord]) -> pd.DataFrame:
     """The table of results of a run, one row per unit in the plan's order, with the columns of RESULT_COLUMNS.
 
     `throughputs_samples_per_s`, `stands_for` and `derived_from` hold tuples; what was not measured is missing.
@@ -186,7 +187,7 @@ def bases(units: pd.DataFrame) -> pd.Series:
     return base.where(published.isna(), published.map(base).map(tuned))
 
 
-def summarise(plan: Plan, attempts: list[dict]) -> list[Result]:
+def summarise(plan: Plan, attempts: list[AttemptRecord]) -> list[Result]:
     """One result per unit, in the plan's order."""
     return results_of(plan, result_frame(plan, attempts))
 
@@ -227,16 +228,18 @@ def write_results_parquet(run: Run, folder: Path | None = None) -> Path:
     return write_parquet(frame, (folder or run.folder) / "results.parquet")
 
 
-def most_at_once(attempts: Sequence[dict]) -> int:
+def most_at_once(attempts: Sequence[AttemptRecord]) -> int:
     """Largest number of attempts that ran at the same time; overlaps of up to one second are ignored."""
-    spans = [(attempt["started"], attempt["started"] + attempt["wall_s"] - 1.0) for attempt in attempts]
+    spans = [(attempt.started, attempt.ended - 1.0) for attempt in attempts]
     return max((sum(begin <= moment < end for begin, end in spans) for moment, _ in spans), default=0)
 
 
-def parities(plan: Plan, attempts: list[dict]) -> list[Parity]:
+def parities(plan: Plan, attempts: list[AttemptRecord]) -> list[Parity]:
     """The parity of every unit that must print its reference's losses, from each one's first successful repeat."""
-    ended = pd.DataFrame(attempts, columns=["unit", "status", "losses"])
-    losses = ended[ended.status == "ok"].drop_duplicates("unit").set_index("unit").losses.map(tuple)
+    losses: dict[str, tuple[float, ...]] = {}
+    for attempt in attempts:
+        if attempt.status == "ok":
+            losses.setdefault(attempt.unit, tuple(attempt.losses or ()))
     return [
         Parity(
             unit,

@@ -6,8 +6,10 @@ by a late first time stamp. Windows are uniform from the third on, so the steady
 computed from rank 0's metrics on every read, so runs recorded before this was introduced have it as well.
 """
 
+from dataclasses import replace
 from itertools import pairwise
 
+from repro.runs.attempts import AttemptRecord, Windows
 from repro.runs.files import RunPath
 from repro.runs.metrics import METRICS, events
 from repro.runs.record import Run
@@ -17,18 +19,18 @@ LEFT_OUT = 2
 """The windows at the beginning that do not count; a median is not moved by single ones later."""
 
 
-def attempts(run: Run) -> list[dict]:
-    """The attempts that a run recorded, the successful ones with the figures of `windows`."""
+def attempts(run: Run) -> list[AttemptRecord]:
+    """The attempts that a run recorded, the successful ones with their `windows`."""
     return [
-        {**attempt, **windows(run.files / attempt["folder"] / METRICS.format(0))}
-        if attempt["status"] == "ok"
+        replace(attempt, windows=windows(run.files / attempt.folder / METRICS.format(0)))
+        if attempt.status == "ok"
         else attempt
         for attempt in run.attempts()
     ]
 
 
-def windows(metrics: RunPath) -> dict[str, float]:
-    """Figures of the windows in rank 0's metrics; none unless there is a third window.
+def windows(metrics: RunPath) -> Windows | None:
+    """Figures of the windows in rank 0's metrics; None unless there is a third window.
 
     `steady_samples_per_s` is the median throughput of the windows after the first two. `second_window_s` is by how much
     the second one took longer, in s, than by the median latency of these; negative if it was shorter. `after_last_row_s`
@@ -39,12 +41,12 @@ def windows(metrics: RunPath) -> dict[str, float]:
     rows = [event for event in seen if event["event"] == "iteration"]
     later = rows[LEFT_OUT:]
     if not later:
-        return {}
+        return None
     first, second = next(pairwise(rows))
     excess_ms = second["latency_ms"] - median([row["latency_ms"] for row in later])
-    figures = {
-        "steady_samples_per_s": median([row["throughput"] for row in later]),
-        "second_window_s": excess_ms * (second["iteration"] - first["iteration"]) / 1000,
-    }
     ended = [event["time"] for event in seen if event["event"] == "end" and "time" in event]
-    return {**figures, "after_last_row_s": ended[-1] - rows[-1]["time"]} if ended else figures
+    return Windows(
+        steady_samples_per_s=median([row["throughput"] for row in later]),
+        second_window_s=excess_ms * (second["iteration"] - first["iteration"]) / 1000,
+        after_last_row_s=ended[-1] - rows[-1]["time"] if ended else None,
+    )

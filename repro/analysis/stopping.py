@@ -7,6 +7,7 @@ from repro.analysis.verdict import DECIDED, case_ratio, judge_case, outcome
 from repro.planning.plan import PUBLISHED, Plan
 from repro.planning.unit import Unit
 from repro.published.cases import Case, load_catalogue
+from repro.runs.attempts import AttemptRecord
 from repro.runs.record import Run
 from repro.utils.sequential import Looks
 
@@ -15,12 +16,12 @@ FAR = 1e6
 """
 
 
-def why_enough(run: Run, plan: Plan, attempts: list[dict], unit: Unit) -> str | None:
+def why_enough(run: Run, plan: Plan, attempts: list[AttemptRecord], unit: Unit) -> str | None:
     """Why a unit of a run needs no more repeats by the plan's stopping rule; None while it does.
 
     From the first look on: what `enough` says, or "no verdict" if there can be none whatever is measured.
     """
-    succeeded = [attempt for attempt in attempts if attempt["unit"] == unit.name and attempt["status"] == "ok"]
+    succeeded = [attempt for attempt in attempts if attempt.unit == unit.name and attempt.status == "ok"]
     if not plan.looks or len(succeeded) < plan.looks[0].repeats:
         return None
     cases_by_name = {case.name: case for case in load_catalogue().cases}

@@ -26,6 +26,7 @@ from repro.planning.unit import Unit
 from repro.published.cases import Case, Catalogue, load_catalogue
 from repro.published.figures import load_published_cluster
 from repro.published.noise import published_noise
+from repro.runs.attempts import AttemptRecord
 from repro.runs.record import Run
 from repro.utils.errors import ReproError
 from repro.utils.sequential import Looks
@@ -216,7 +217,9 @@ class Judgement:
         }
 
 
-def judge(run: Run, plan: Plan, attempts: list[dict], results: list[Result], given: float | None = None) -> Judgement:
+def judge(
+    run: Run, plan: Plan, attempts: list[AttemptRecord], results: list[Result], given: float | None = None
+) -> Judgement:
     """Judge every published case that a run covers.
 
     Parameters
@@ -267,7 +270,7 @@ def check_given(tolerance: float | None) -> None:
         )
 
 
-def judge_case(run: Run, plan: Plan, attempts: list[dict], case: Case, result: Result) -> Verdict:
+def judge_case(run: Run, plan: Plan, attempts: list[AttemptRecord], case: Case, result: Result) -> Verdict:
     """The verdict on one published case covered by a unit, with the derived tolerance."""
     return _Judge(run, plan, attempts, load_catalogue(), None).verdict(case.name, case, result)
 
@@ -281,7 +284,7 @@ def case_ratio(case: Case, throughputs: Sequence[float], looks: Looks = ()) -> R
 class _Judge:
     """Draws the verdicts of one run."""
 
-    def __init__(self, run: Run, plan: Plan, attempts: list[dict], catalogue: Catalogue, given: float | None):
+    def __init__(self, run: Run, plan: Plan, attempts: list[AttemptRecord], catalogue: Catalogue, given: float | None):
         self._run, self._plan, self._attempts, self._catalogue, self._given = run, plan, attempts, catalogue, given
         self._environment = run.description()["environment"]
 
@@ -297,7 +300,7 @@ class _Judge:
             return self._with(name, case, result, comparable=None, outcome="none", reasons=failed)
         report = self._catalogue.report(case.report)
         cluster = load_published_cluster(report.cluster)
-        attempts = [attempt for attempt in self._attempts if attempt["unit"] == result.unit.name]
+        attempts = [attempt for attempt in self._attempts if attempt.unit == result.unit.name]
         info = process_info(self._run.files, attempts, result.unit.world_size)
         comparable, why = unmet(UnitEvidence(case, result.unit, attempts, self._environment, cluster, info))
         noted = remarks(case, report, result.unit, self._environment, cluster, info, attempts)

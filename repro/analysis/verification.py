@@ -12,7 +12,7 @@ from repro.analysis.evidence import Evidence, examine
 from repro.runs import digests, manifest, program_versions
 from repro.runs.files import DAMAGED, KEPT, PREFLIGHT, RecordError
 from repro.runs.history import History, history, lost_lines
-from repro.runs.record import Run, cut_logs
+from repro.runs.record import Run
 from repro.runs.signature import SIGNERS, signature
 from repro.utils.paths import ROOT
 
@@ -149,11 +149,11 @@ def _figures(evidence: Evidence) -> Iterator[tuple[bool, str]]:
 def _cut(run: Run) -> Iterator[tuple[bool, str]]:
     """Logs that were not kept whole: the record says so, and what is kept of them is what was recorded."""
     for attempt in run.attempts():
-        for log in cut_logs(attempt):
-            where = f"{attempt['folder']}/{log.path}"
+        for log in attempt.cut:
+            where = f"{attempt.folder}/{log.path}"
             yield (
                 True,
-                f"{where} was cut as it was recorded: {log.kept} of the {log.printed} bytes that were printed are kept",
+                f"{where} was cut as it was recorded: {log.written} of the {log.printed} bytes that were printed are kept",
             )
 
 
@@ -218,19 +218,19 @@ def _signatures(run: Run, signers: Path) -> Iterator[tuple[bool, str]]:
 
 def signed_as_listed(archive: Path, signers: Path = SIGNERS) -> Iterator[tuple[bool, str]]:
     """What can be said of an archive's signature, after whether it is the one that the list of kept runs asks for."""
-    found, listed = signature(archive, signers), digests.list_of(archive)
+    signed, listed = signature(archive, signers), digests.list_of(archive)
     pinned = digests.signer(archive.parent.parent.name, listed, archive) if listed else None
     if pinned not in (None, digests.UNSIGNED):
-        if found is None:
+        if signed is None:
             yield (
                 False,
                 f"{archive.name} is not signed, but {listed} says that {pinned} signed it: the signature was removed",
             )
-        elif found.good and found.key != pinned:
-            yield False, f"{archive.name} is signed by {found.key}, but {listed} says that {pinned} signed it"
+        elif signed.good and signed.key != pinned:
+            yield False, f"{archive.name} is signed by {signed.key}, but {listed} says that {pinned} signed it"
         else:
-            yield found.good, found.text
-    elif found:
-        yield found.good, found.text
+            yield signed.good, signed.text
+    elif signed:
+        yield signed.good, signed.text
     elif listed:
         yield True, f"{archive.name} is not signed: whoever can write to the repository could have kept it"

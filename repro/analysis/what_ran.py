@@ -67,11 +67,11 @@ def contradictions(
 def _of_start(unit: Unit, where: str, gpus: Sequence[Mapping], start: Mapping, rank: int) -> Found:
     source = METRICS.format(rank)
     versions, libraries = start.get("versions") or {}, " ".join(start.get("libraries") or ())
-    found = [name for name, (version, _) in LIBRARIES.items() if version in versions]
+    frameworks = [name for name, (version, _) in LIBRARIES.items() if version in versions]
     if not versions:
         yield Unrecorded(FRAMEWORK)
-    elif found != [unit.framework]:
-        yield Difference(where, "framework", ((PLAN, unit.framework), (source, ", ".join(found) or "none")))
+    elif frameworks != [unit.framework]:
+        yield Difference(where, "framework", ((PLAN, unit.framework), (source, ", ".join(frameworks) or "none")))
     if others := [name for name, (_, library) in LIBRARIES.items() if library in libraries and name != unit.framework]:
         what = "framework whose library was loaded"
         yield Difference(where, what, ((PLAN, unit.framework), (source, ", ".join(others))))
@@ -126,8 +126,8 @@ def other_operators(report: str, config: Mapping, job: Mapping[str, int]) -> flo
         expected.update(part)
     if not expected:
         return None
-    expected, found = _without_amp(expected), _without_amp(job)
-    return sum(abs(found[name] - expected[name]) for name in found | expected) / expected.total()
+    expected, counted = _without_amp(expected), _without_amp(job)
+    return sum(abs(counted[name] - expected[name]) for name in counted | expected) / expected.total()
 
 
 def _without_amp(job: Mapping[str, int]) -> Counter:

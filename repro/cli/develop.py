@@ -35,6 +35,7 @@ def test(invocation: Invocation) -> None:
     failed = [command for command in (*CHECKS, several, ("pytest", "tests/trainers")) if not _passes(command)]
     if failed:
         raise Exit(f"failed: {', '.join(map(' '.join, failed))}", FAILED)
+    print("all checks and tests passed")
 
 
 def _at_once(most: int) -> str:
@@ -141,3 +142,4 @@ def lock(invocation: Invocation) -> None:
     for command in ([uv, "lock", "--upgrade"], *compiled):
         if subprocess.run(command, cwd=ROOT).returncode:
             raise Exit(f"failed: {' '.join(map(str, command))}", FAILED)
+    print("every lock file was written")

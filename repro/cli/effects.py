@@ -6,9 +6,9 @@ from pathlib import Path
 
 from repro.cli.options import LibraryOptions
 from repro.cli.settings import Exit, Invocation, OptionError, task
-from repro.cli.tables import print_table
 from repro.runs.record import RUNS
 from repro.utils.errors import FAILED
+from repro.utils.output import TerminalColumn, print_table
 from repro.utils.paths import named_by_time
 from repro.utils.signals import heed_signals
 
@@ -49,7 +49,10 @@ def effects(
     path = file_of(measured.gpu)
     path.parent.mkdir(exist_ok=True)
     write_text(path, measured.text())
-    columns = ["operator", "direction", "passes", "2020 (ms)", "2020, cold (ms)", "0.8.0 (ms)"]
+    columns = [
+        *(TerminalColumn(title) for title in ("operator", "direction")),
+        *(TerminalColumn(title, number=True) for title in ("passes", "2020 (ms)", "2020, cold (ms)", "0.8.0 (ms)")),
+    ]
     rows = [
         [f"{operator.form} {operator.rows}x{operator.columns}", operator.direction, str(operator.passes)]
         + [f"{ms:.4f}" for ms in (operator.past_ms, operator.cold_ms, operator.present_ms)]
@@ -67,7 +70,11 @@ def effects(
         for name, case_gain in by_case.items()
         if case_gain
     ]
-    print_table(["case", "published iteration (ms)", "faster, from (%)", "to (%)"], gains, f"recorded in {path}")
+    gain_columns = [
+        TerminalColumn("case"),
+        *(TerminalColumn(title, number=True) for title in ("published iteration (ms)", "faster, from (%)", "to (%)")),
+    ]
+    print_table(gain_columns, gains, f"recorded in {path}")
     if measured.left_out:
         reasons = [f"{name}: {reason}" for name, reason in measured.left_out.items()]
         raise Exit("\n".join(["left out, as their kernels of 2020 failed or computed wrongly here:", *reasons]), FAILED)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 from repro.cli.options import LibraryOptions
 from repro.cli.settings import Exit, Invocation, OptionError, exit_statuses, task
-from repro.cli.tables import print_table
 from repro.utils.errors import FAILED
+from repro.utils.output import print_table
 
 if TYPE_CHECKING:
     from repro.images.build import Sources
@@ -71,6 +71,7 @@ def pins(invocation: Invocation) -> None:
         problems = check()
     if problems:
         raise Exit("the pins do not hold:\n" + "\n".join(problems), FAILED)
+    print("pins, locks, Dockerfile and code agree")
 
 
 @task(debian="mirror of Debian (default: deb.debian.org)")
@@ -151,6 +152,7 @@ def image_check(
         print(f"started, read and ended in {report.start_s:.1f} s, of which OneFlow's import {report.import_s:.1f} s\n")
     if not all(report.holds for report in reports):
         raise Exit("an image is not what the pins say", FAILED)
+    print(f"as pinned: {', '.join(stacks)}")
 
 
 @task(stack=STACK)

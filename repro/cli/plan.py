@@ -6,9 +6,9 @@ from typing import Literal
 
 from repro.cli.session import chosen_model
 from repro.cli.settings import Exit, Invocation, exit_statuses, task
-from repro.cli.tables import print_json, print_table
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
 from repro.utils.errors import FAILED
+from repro.utils.output import print_json, print_table
 
 Format = Literal["table", "json"]
 CLUSTER = "a published cluster, an inventory by its name or folder, or NODExN for N nodes of a known kind"

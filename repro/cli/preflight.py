@@ -142,7 +142,7 @@ def show(entries: list[ChecklistEntry], machines: int) -> None:
         fixed = " (fixed)" if finding.fixed else ""
         console.print(
             Text.assemble(
-                (f"{finding.result:<14}", STYLES[finding.result]), f"{check:<17}", f"{where}{finding.found}{fixed}"
+                (f"{finding.result:<14}", STYLES[finding.result]), f"{check:<17}", f"{where}{finding.facts}{fixed}"
             )
         )
     for label, texts in (

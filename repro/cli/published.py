@@ -8,8 +8,8 @@ from typing import Literal
 
 from repro.cli.session import chosen_model
 from repro.cli.settings import Exit, Invocation, OptionError, exit_statuses, task
-from repro.cli.tables import print_json, print_table
 from repro.utils.errors import FAILED
+from repro.utils.output import print_json, print_table, terminal_width
 
 Format = Literal["table", "json"]
 
@@ -70,12 +70,16 @@ def _audit_logs(folder: Path, check: bool, format: Format) -> None:
 def _audit_data(data: str | None, check: bool, format: Format) -> None:
     from repro.published.audit.engine import as_json, differences, register_faults
     from repro.published.audit.engine import audit as audited
-    from repro.report.published.page import FOLDER, overview
+    from repro.report.published.audit import terminal_lines
+    from repro.report.published.page import FOLDER
     from repro.utils.paths import DATA
 
     kept_audit = FOLDER / "audit.json"
     result = audited(Path(data or DATA))
-    print(as_json(result).rstrip() if format == "json" else overview(result))
+    if format == "json":
+        print(as_json(result).rstrip())
+    else:
+        print(*terminal_lines(result, terminal_width()), sep="\n")
     if check:
         if unregistered := [] if data else register_faults(result):
             raise Exit("\n".join(unregistered), FAILED)

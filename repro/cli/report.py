@@ -89,6 +89,7 @@ def verify(invocation: Invocation, run: str | None = None, runs: Path = RUNS, ho
         print(f"{chosen.path}: {line}")
     if verification.faults:
         raise Exit("\n".join((f"{chosen.path} is not as it was recorded:", *verification.faults)), FAILED)
+    print(f"{chosen.path}: verified, as it was recorded")
 
 
 @verify.checks
@@ -128,6 +129,7 @@ def _verify_kept(host: str) -> None:
     faults += of_list.faults
     if faults:
         raise Exit("\n".join(faults), FAILED)
+    print(f"verified: all {len(archives)} kept runs of {host} are as they were recorded")
 
 
 @task(

@@ -41,9 +41,9 @@ def chosen_key(host: str, signer: str | None, given: str | None) -> tuple[Key | 
         return None, None if signer in (None, UNSIGNED) else UNSIGNED
     if given:
         file = Path(given).expanduser()
-        if not (found := fingerprint(file)):
+        if not (digest := fingerprint(file)):
             raise OptionError(f"KEY={given}: this is no SSH key that ssh-keygen can read; or none, to sign nothing")
-        return Key(file, found), None if found == signer else found
+        return Key(file, digest), None if digest == signer else digest
     if signer == UNSIGNED:
         return None, None
     there = keys_at_hand()

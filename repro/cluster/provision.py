@@ -185,7 +185,8 @@ def _play(playbook: str, cluster: Cluster, check: bool, limit: str, tags: str, e
         given.write_text(json.dumps(variables(cluster) | extra))
         environment = _environment(cluster, summary)
         started = time.monotonic()
-        with said_meanwhile(partial(_now, summary), (lambda text: None) if quiet else to_stderr):
+        say = (lambda text: None) if quiet else to_stderr
+        with said_meanwhile(partial(_now, summary), say, partial(_share, summary)):
             done = subprocess.run(
                 [*command, "--extra-vars", f"@{given}"],
                 cwd=ANSIBLE,
@@ -203,12 +204,22 @@ def _play(playbook: str, cluster: Cluster, check: bool, limit: str, tags: str, e
     return Provisioned(outcomes, seconds, done.returncode)
 
 
-def _now(summary: Path) -> str:
-    """Which task runs, and on which nodes, as Ansible's callback writes it down."""
+def _written(summary: Path) -> tuple[str, list[str], float]:
+    """Which task runs, on which nodes, and the share of tasks before it, as Ansible's callback writes it down."""
     try:
-        task, nodes = json.loads(Path(f"{summary}.now").read_text())
+        task, nodes, share = json.loads(Path(f"{summary}.now").read_text())
     except (OSError, ValueError):  # nothing yet, or half of it
-        return "Ansible starts"
+        return "Ansible starts", [], 0.0
+    return task, nodes, share
+
+
+def _share(summary: Path) -> float:
+    return _written(summary)[2]
+
+
+def _now(summary: Path) -> str:
+    """Which task runs, of which role, and on which nodes."""
+    task, nodes, _ = _written(summary)
     role = task.partition(" : ")[0]
     task = f"role {ROLES.index(role) + 1} of {len(ROLES)}, {task}" if role in ROLES else task
     shown = ", ".join(nodes[:SHOWN]) + (f" and {len(nodes) - SHOWN} more" if len(nodes) > SHOWN else "")

@@ -8,7 +8,6 @@ import io
 import shutil
 import subprocess
 import tarfile
-import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import Any, BinaryIO
 
 from repro.images.offline_folder import OfflineError
 from repro.images.pins import load_pins
-from repro.utils.progress import said_meanwhile, time_left
+from repro.utils.progress import said_meanwhile
 
 MB = 1e6
 MOST_PIECES = 1000
@@ -92,14 +91,16 @@ def pack(
         _Counted(out) as counted,
         tarfile.open(fileobj=counted, mode="w|", format=tarfile.GNU_FORMAT) as archive,
     ):
-        started, now = time.monotonic(), ["its first file"]
+        now = ["its first file"]
 
         def far() -> str:
-            done, of = counted.bytes / MB, f" of about {expected_mb:.0f}" if expected_mb else ""
-            left = time_left(time.monotonic() - started, done / expected_mb if expected_mb else 0)
-            return f"{name}: {done:.0f}{of} MB packed, {pieces.total / MB:.0f} MB written{left}; now {now[-1]}"
+            of = f" of about {expected_mb:.0f}" if expected_mb else ""
+            return f"{name}: {counted.bytes / MB:.0f}{of} MB packed, {pieces.total / MB:.0f} MB written; now {now[-1]}"
 
-        with said_meanwhile(far):
+        def share() -> float:
+            return counted.bytes / MB / expected_mb if expected_mb else 0
+
+        with said_meanwhile(far, share=share):
             for entry in entries:
                 now[:] = [entry.name]
                 _add(archive, entry)

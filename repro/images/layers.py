@@ -33,7 +33,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class LayerComparison:
     """An image's layers beside the pinned ones, base first; `known_base` is whether its base is that of `make base`."""
 
     tag: str
@@ -60,7 +60,7 @@ class Comparison:
         return "; ".join([*parts, f"{others}: {', '.join(unknown)}"])
 
 
-def compare(image: LayoutImage, stack: str, pins: Pins, nccl: str = "") -> Comparison:
+def compare(image: LayoutImage, stack: str, pins: Pins, nccl: str = "") -> LayerComparison:
     """Compare the layers of a stack's image; `nccl` is the version it was built with, "" for the pinned one.
 
     All but the project's own code, which follows from the commit, are pinned on the base that `make base` makes. On
@@ -71,7 +71,9 @@ def compare(image: LayoutImage, stack: str, pins: Pins, nccl: str = "") -> Compa
     known_base = bases == (pins.layers["base"],)
     named = [("base", digest) for digest in bases] + list(zip(above, rest, strict=True))
     pinned = _pinned(pins.layers, known_base, nccl in ("", PINNED_NCCL))
-    return Comparison(image.tag, tuple(Layer(name, digest, pinned.get(name, "")) for name, digest in named), known_base)
+    return LayerComparison(
+        image.tag, tuple(Layer(name, digest, pinned.get(name, "")) for name, digest in named), known_base
+    )
 
 
 def _pinned(layers: Mapping[str, str], known_base: bool, known_nccl: bool) -> dict[str, str]:

@@ -109,7 +109,10 @@ def _expected_mb() -> float:
 
 def _mb(folders: Sequence[Path]) -> float:
     """The size of the libraries in some folders in MB."""
-    return sum(path.stat().st_size for each in folders for path in each.glob("lib*.so.*") if not path.is_symlink()) / MB
+    return (
+        sum(path.stat().st_size for folder in folders for path in folder.glob("lib*.so.*") if not path.is_symlink())
+        / MB
+    )
 
 
 def _changed() -> list[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from repro.utils.errors import FAILED, ReproError
+from repro.utils.output import TerminalColumn
 from repro.utils.paths import ROOT, sha256
 
 PINS = "docker/pins.toml"
@@ -265,10 +266,17 @@ def read_lock(path: Path, python: str) -> dict[str, tuple[str, set[str]]]:
     return packages
 
 
-def pins_table(pins: Pins) -> tuple[list[str], list[list[str]]]:
+def pins_table(pins: Pins) -> tuple[list[TerminalColumn], list[list[str]]]:
     """Columns and rows in which `make pins` prints the pins."""
     rows = []
     for pin in (*pins.artefacts, *pins.packages):
         name = f"{pin.name} (Python {', '.join(pin.python)})" if pin in pins.packages else pin.name
         rows.append([name, pin.version, pin.proof, pin.source, pin.why])
-    return ["artefact", "version", "checked by", "from", "why"], rows
+    columns = [
+        TerminalColumn("artefact"),
+        TerminalColumn("version", wraps=True),
+        TerminalColumn("checked by", wraps=True, spare=1),
+        TerminalColumn("from", wraps=True, spare=2),
+        TerminalColumn("why", wraps=True),
+    ]
+    return columns, rows

@@ -30,7 +30,7 @@ FOLDER = CACHE / "sbom"
 class Scan:
     """The answer of the advisory database. `unknown` are the packages that it gave no answer for; `why`, if known."""
 
-    found: tuple[dict, ...]
+    unaccepted: tuple[dict, ...]
     accepted: tuple[dict, ...]
     unknown: tuple[str, ...]
     why: str = ""
@@ -38,7 +38,7 @@ class Scan:
     @property
     def problem(self) -> str:
         """What is wrong with it: a vulnerability that is not accepted, or a package without an answer; "" if nothing."""
-        if self.found:
+        if self.unaccepted:
             return f"there are vulnerabilities that {ACCEPTED} does not accept"
         if self.unknown:
             return "without the answer of the advisory database, no vulnerability can be ruled out; try again" + (
@@ -181,9 +181,9 @@ def judge(packages: list[dict], accepted: list[dict], asked: Iterable[str]) -> S
 def scan_lines(result: Scan, folder: Path = FOLDER) -> list[str]:
     """A scan as lines to print; it is also written to vulnerabilities.json."""
     folder.mkdir(parents=True, exist_ok=True)
-    content = {"found": result.found, "accepted": result.accepted, "unknown": result.unknown}
+    content = {"found": result.unaccepted, "accepted": result.accepted, "unknown": result.unknown}
     (folder / "vulnerabilities.json").write_text(json.dumps(content, indent=1) + "\n")
-    lines = [f"NOT ACCEPTED: {row['package']} {row['version']}: {', '.join(row['ids'])}" for row in result.found]
+    lines = [f"NOT ACCEPTED: {row['package']} {row['version']}: {', '.join(row['ids'])}" for row in result.unaccepted]
     lines += [
         f"accepted: {row['package']} {row['version']}: {', '.join(row['ids'])}: {row['reason']}"
         for row in result.accepted

@@ -171,7 +171,7 @@ def tf32_refusal(gpus: list[dict], name: str | None) -> str | None:
     gpu_names = ", ".join(dict.fromkeys(gpu["name"] for gpu in gpus)) or "no GPU"
     return (
         f"PRECISION=tf32 needs GPUs newer than Turing and stack cu102-modern, whose cuBLAS and cuDNN know TF32; here are "
-        f"{gpu_names} and stack {chosen}. PRECISION=fp32 runs the same in true fp32"
+        f"{gpu_names} and stack {chosen}. PRECISION=fp32 runs the same in fp32 without TF32"
     )
 
 

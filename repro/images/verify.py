@@ -9,6 +9,7 @@ from pathlib import Path
 from repro.images.engine import Engine, ImageError
 from repro.images.pins import Pins
 from repro.images.stack import tag_of
+from repro.utils.output import TerminalColumn
 
 PROBE_S = 300
 PROBE = ["python", "/opt/repro/probe.py", "--image"]
@@ -26,7 +27,7 @@ class LibraryComparison:
 
     what: str
     expected: str
-    found: str
+    actual: str
     holds: bool | None
     source: str = ""
 
@@ -151,8 +152,14 @@ def _container(probed: dict) -> list[LibraryComparison]:
     ]
 
 
-def findings_table(report: ImageReport) -> tuple[list[str], list[list[str]]]:
+def findings_table(report: ImageReport) -> tuple[list[TerminalColumn], list[list[str]]]:
     """Columns and rows in which `make image-check` prints a report."""
     marks = {True: "ok", False: "DIFFERS", None: "unknown"}
-    rows = [[marks[f.holds], f.what, f.expected, f.found, f.source] for f in report.findings]
-    return ["", report.stack, "pinned", "read", "from"], rows
+    rows = [[marks[f.holds], f.what, f.expected, f.actual, f.source] for f in report.findings]
+    columns = [
+        TerminalColumn(""),
+        TerminalColumn(report.stack),
+        *(TerminalColumn(title, wraps=True) for title in ("pinned", "read")),
+        TerminalColumn("from", wraps=True, spare=1),
+    ]
+    return columns, rows

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from repro.runs.attempts import CutLog
 from repro.runs.failures import Failure, no_number
 from repro.runs.metrics import DamagedLine, parse
-from repro.runs.record import CutLog
 from repro.utils.signals import held
 
 SLICE_S = 0.1

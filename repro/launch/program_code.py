@@ -47,14 +47,14 @@ def refuse_other_code(run: Run, replaced: Sequence[str] = ()) -> None:
     }
     now: dict[tuple[str, str, str], dict] = {}
     for attempt in run.attempts():
-        if attempt["status"] != "ok":
+        if attempt.status != "ok":
             continue
-        folder, program, model = programs[attempt["unit"]]
+        folder, program, model = programs[attempt.unit]
         if (folder, program, model) not in now:
             given = replaced if folder == TRAINERS else ()
             now[folder, program, model] = program_code(folder, program, given, model=model)
         current = now[folder, program, model]
-        recorded = attempt.get("code")
+        recorded = attempt.code
         if recorded is None:
             raise PlanError(f"RUN={run.id} does not record which code of the {folder} it ran; begin a new run")
         if recorded.get("replaced") != current.get("replaced"):

@@ -13,7 +13,7 @@ from repro.launch.attempt import Event
 from repro.launch.rank_monitor import Watch
 from repro.planning.plan import Plan
 from repro.planning.unit import Unit
-from repro.runs.failures import Failure
+from repro.runs.attempts import AttemptRecord
 from repro.utils.printable import printable
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Display(Protocol):
         """An event of the unit's attempt; see `repro.launch.attempt.Attempt.run`."""
         ...
 
-    def ended(self, unit: Unit, repeat: int, attempt: dict, final: bool = True) -> None:
+    def ended(self, unit: Unit, repeat: int, attempt: AttemptRecord, final: bool = True) -> None:
         """The attempt is recorded; it is tried again unless this is `final`."""
         ...
 
@@ -57,11 +57,11 @@ def progress_display(stream: TextIO = sys.stderr) -> PlainProgress | LiveProgres
     return LiveProgress() if stream.isatty() else PlainProgress(stream)
 
 
-def outcome_text(attempt: dict) -> str:
+def outcome_text(attempt: AttemptRecord) -> str:
     """How an attempt ended, in a few words."""
-    if attempt["status"] == "ok":
-        return f"{attempt['throughput']:.2f} samples/s, loss {attempt['losses'][-1]:.4f}" if attempt["losses"] else "ok"
-    return f"FAILED: {Failure.from_json(attempt['failure']).text()}"
+    if attempt.status == "ok":
+        return f"{attempt.throughput:.2f} samples/s, loss {attempt.losses[-1]:.4f}" if attempt.losses else "ok"
+    return f"FAILED: {attempt.failure.text() if attempt.failure else attempt.status}"
 
 
 def weight(plan: Plan, unit: Unit) -> int:
@@ -138,16 +138,16 @@ class PlainProgress:
         if new:
             self._say(f"    {watch.line()}")
 
-    def ended(self, unit: Unit, repeat: int, attempt: dict, final: bool = True) -> None:
+    def ended(self, unit: Unit, repeat: int, attempt: AttemptRecord, final: bool = True) -> None:
         _, stop = self._going.pop(unit.name)
         stop.set()
         if final:
             self._clock.ended(weight(self._plan, unit))
         left = f"left {self._clock.left()}" if final else "trying again"
         name = f"{unit.name}: " if self._named else ""
-        self._say(f"    {name}{outcome_text(attempt)}; {attempt['wall_s']:.1f} s, {left}")
-        if attempt["status"] != "ok" and attempt["log_tail"]:
-            self._say("    | " + attempt["log_tail"].replace("\n", "\n    | "))
+        self._say(f"    {name}{outcome_text(attempt)}; {attempt.wall_s:.1f} s, {left}")
+        if attempt.status != "ok" and attempt.log_tail:
+            self._say("    | " + attempt.log_tail.replace("\n", "\n    | "))
 
     def dropped(self, number: int) -> None:
         self._clock.dropped(number)
@@ -212,14 +212,14 @@ class LiveProgress:
             note = f"{event['throughput']:.2f} samples/s, loss {event['loss']:.4f}"
             self._bars.update(bar, completed=event["iteration"], note=note)
 
-    def ended(self, unit: Unit, repeat: int, attempt: dict, final: bool = True) -> None:
+    def ended(self, unit: Unit, repeat: int, attempt: AttemptRecord, final: bool = True) -> None:
         _, bar = self._going.pop(unit.name)
         self._bars.remove_task(bar)
         if final:
             self._clock.ended(weight(self._plan, unit))
             self._bars.update(self._all, advance=1, note=f"left {self._clock.left()}")
-        if attempt["status"] != "ok":
-            for text in (f"{unit.name} #{repeat}: {outcome_text(attempt)}", attempt["log_tail"]):
+        if attempt.status != "ok":
+            for text in (f"{unit.name} #{repeat}: {outcome_text(attempt)}", attempt.log_tail or ""):
                 self._console.print(printable(text), markup=False, highlight=False)
 
     def dropped(self, number: int) -> None:

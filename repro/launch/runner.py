@@ -26,6 +26,7 @@ from repro.planning.plan import Plan
 from repro.planning.schedule import Block, in_order, startable
 from repro.planning.unit import Unit
 from repro.published.logs import LogError
+from repro.runs.attempts import AttemptRecord, Neighbour
 from repro.runs.failures import Failure
 from repro.runs.metrics import METRICS, DamagedLine, damage, damaged_lines, events
 from repro.runs.record import ATTEMPT, RecordError, Run, disk_error
@@ -57,11 +58,11 @@ class Bench:
     replaced: Sequence[str] = ()
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     """Held for whatever concurrent attempts must do one at a time: writing records and showing progress."""
-    _beside: dict[str, list[dict]] = field(default_factory=dict, repr=False)
+    _beside: dict[str, list[Neighbour]] = field(default_factory=dict, repr=False)
     """For each attempt that runs, by its folder, those that have run at the same time, and their nodes."""
-    _nodes: dict[str, list[str]] = field(default_factory=dict, repr=False)
+    _nodes: dict[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
 
-    def run_all(self) -> list[dict]:
+    def run_all(self) -> list[AttemptRecord]:
         """Run every unit and repeat that has not succeeded yet; return all attempts of the run.
 
         A signal ends the attempts that are running, and KeyboardInterrupt is raised once they are recorded.
@@ -74,20 +75,20 @@ class Bench:
             _Schedule(self, interrupts, left).run(remaining(self.plan, attempts))
             return self.run.attempts()
 
-    def attempt(self, turn: Turn, names: Sequence[str], stop: threading.Event) -> dict:
+    def attempt(self, turn: Turn, names: Sequence[str], stop: threading.Event) -> AttemptRecord:
         """Run one repeat of a unit and record how it ended, also when it is interrupted; returns the record.
 
         This is what a thread of the pool does. `names` are those of its place. Once `stop` is set, the attempt ends
         with KeyboardInterrupt.
         """
         unit, started, stamp = turn.unit, time.monotonic(), time.time()
-        nodes = list(names) if self.places and self.places.are_nodes else []
+        nodes = tuple(names) if self.places and self.places.are_nodes else ()
         with self.lock:
             folder = self.run.attempt_folder(unit.name, turn.repeat)
             key = str(folder.relative_to(self.run.folder))
             self._begin_beside(key, nodes)
             self.progress.started(unit, turn.repeat)
-        record = {
+        begun = {
             "unit": unit.name,
             "repeat": turn.repeat,
             "attempt": int(cast(re.Match, ATTEMPT.fullmatch(key))[3]),
@@ -112,7 +113,7 @@ class Bench:
             raise disk_error(error, folder) from error
         except KeyboardInterrupt:
             interrupted = {"status": "interrupted", **rank_zero.figures(), "wall_s": time.monotonic() - started}
-            self._record(record | interrupted | _damaged(damaged_lines(folder)))
+            self._record(AttemptRecord.of(**(begun | interrupted | _damaged(damaged_lines(folder)))))
             raise
         damaged, measured = damaged_lines(folder), {}
         failure = outcome.failure or rank_zero.no_number() or damage(damaged)
@@ -125,20 +126,19 @@ class Bench:
             measured |= {"transport": transport_of(folder, unit.world_size).as_json()}
         if adapters := adapter_changes(folder):
             measured |= {"adapters": adapters}
-        record |= {
+        ended = {
             "status": "failed" if failure else "ok",
             **measured,
             **rank_zero.figures(),
-            "failure": failure.as_json() if failure else None,
+            "failure": failure,
             "log_tail": outcome.log_tail,
-            "cut": [vars(log) for log in outcome.cut],
+            "cut": tuple(outcome.cut),
             **_damaged(damaged),
-            **({"nodes": list(outcome.nodes)} if outcome.nodes else {}),
+            **({"nodes": tuple(outcome.nodes)} if outcome.nodes else {}),
             "trainer_s": outcome.trainer_s,
             "wall_s": time.monotonic() - started,
         }
-        self._record(record)
-        return record
+        return self._record(AttemptRecord.of(**(begun | ended)))
 
     def _code(self, unit: Unit) -> dict:
         if unit.baseline_of:
@@ -155,36 +155,41 @@ class Bench:
             for event in events(there / METRICS.format(0)):
                 rank_zero.see(event)
             self._record(
-                {
-                    "unit": unit,
-                    "repeat": int(repeat),
-                    "attempt": int(number),
-                    "started": min(times),
-                    "folder": folder,
-                    "status": "interrupted",
+                AttemptRecord.of(
+                    unit=unit,
+                    repeat=int(repeat),
+                    attempt=int(number),
+                    started=min(times),
+                    folder=folder,
+                    status="interrupted",
                     **rank_zero.figures(),
                     **_damaged(damaged_lines(there)),
-                    "wall_s": max(times) - min(times),
-                }
+                    wall_s=max(times) - min(times),
+                )
             )
 
-    def _record(self, record: dict) -> None:
-        """Write down an attempt that ended, what ran beside it, and, if the unit needs no more repeats, why: `enough`."""
+    def _record(self, record: AttemptRecord) -> AttemptRecord:
+        """Write down an attempt that ended, what ran beside it, and, if the unit needs no more repeats, why: `enough`.
+
+        Returns what was written.
+        """
         with self.lock:
-            if beside := self._beside.pop(record["folder"], []):
-                record["beside"] = beside
-            if self.plan.looks and record["status"] == "ok":
+            if beside := self._beside.pop(record.folder, []):
+                record = record.with_more(beside=tuple(beside))
+            if self.plan.looks and record.status == "ok":
                 from repro.analysis.stopping import why_enough  # pandas, for which no run waits at its start
 
-                (unit,) = (unit for unit in self.plan.units if unit.name == record["unit"])
-                record["enough"] = why_enough(self.run, self.plan, [*self.run.attempts(), record], unit)
+                (unit,) = (unit for unit in self.plan.units if unit.name == record.unit)
+                attempts = [*self.run.attempts(), record]
+                record = record.with_more(enough=why_enough(self.run, self.plan, attempts, unit))
             self.run.add_attempt(record)
+        return record
 
-    def _begin_beside(self, folder: str, nodes: list[str]) -> None:
+    def _begin_beside(self, folder: str, nodes: tuple[str, ...]) -> None:
         """An attempt begins: it runs beside all that run now, and they beside it."""
-        others = [{"attempt": other, "nodes": self._nodes[other]} for other in self._beside]
+        others = [Neighbour(other, self._nodes[other]) for other in self._beside]
         for neighbours in self._beside.values():
-            neighbours.append({"attempt": folder, "nodes": nodes})
+            neighbours.append(Neighbour(folder, nodes))
         self._beside[folder], self._nodes[folder] = others, nodes
 
     def _show(self, unit: Unit, event: Event) -> None:
@@ -280,12 +285,12 @@ class _Schedule:
         for future in [future for future in self._running if future.done()]:
             turn, group = self._running.pop(future)
             record = future.result()
-            final = record["status"] == "ok" or not turn.retries
+            final = record.status == "ok" or not turn.retries
             with self._bench.lock:
                 self._bench.progress.ended(turn.unit, turn.repeat, record, final=final)
             if not final:
                 group.turns.appendleft(replace(turn, retries=turn.retries - 1))
-            if record.get("enough"):
+            if record.enough:
                 enough.add(turn.unit.name)
             if group.turns:
                 self._start(group, threads)
@@ -308,16 +313,16 @@ class _Schedule:
 
 def _damaged(lines: list[DamagedLine]) -> dict:
     """What a record has of damaged metrics: nothing where there are none."""
-    return {"damaged": list(map(vars, lines))} if lines else {}
+    return {"damaged": tuple(lines)} if lines else {}
 
 
-def remaining(plan: Plan, attempts: list[dict]) -> Iterator[tuple[Unit, int]]:
+def remaining(plan: Plan, attempts: list[AttemptRecord]) -> Iterator[tuple[Unit, int]]:
     """What has not succeeded yet: first every unit once, then every unit again, so that drift hits all alike.
 
     Units that need no more repeats are left out.
     """
-    done = {(attempt["unit"], attempt["repeat"]) for attempt in attempts if attempt["status"] == "ok"}
-    enough = {attempt["unit"] for attempt in attempts if attempt.get("enough")}
+    done = {(attempt.unit, attempt.repeat) for attempt in attempts if attempt.status == "ok"}
+    enough = {attempt.unit for attempt in attempts if attempt.enough}
     for repeat in range(1, plan.repeats + 1):
         for unit in plan.units:
             if (unit.name, repeat) not in done and unit.name not in enough:

@@ -84,7 +84,7 @@ class TracedAttempt:
     def _keep_profile(self, outcome: Outcome) -> None:
         for log in outcome.cut:
             if TRACE.fullmatch(log.path):
-                sizes = {"mib": log.printed >> 20, "kept": log.kept >> 20}
+                sizes = {"mib": log.printed >> 20, "kept": log.written >> 20}
                 raise TraceError(N_("the trace has {mib} MiB, and {kept} MiB of it came from its node"), **sizes)
         keep_profile(self.folder)
 

@@ -75,9 +75,9 @@ def refusal(config: dict, name: str) -> str | None:
 
 
 def _baseline(config: dict) -> Baseline:
-    found = spec_of(config["model"]).baseline
-    assert found is not None
-    return found
+    baseline = spec_of(config["model"]).baseline
+    assert baseline is not None
+    return baseline
 
 
 def _pytorch_refusal(config: dict) -> str | None:

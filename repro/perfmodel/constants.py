@@ -76,7 +76,7 @@ Group = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
-class Kernels:
+class KernelFit:
     """What the kernels of a group reach, fitted on half of its kept trainings (kernels.py).
 
     launch_us: fixed overhead of a kernel; matrix, memory: factors on the shares of the peak and of the bandwidth that the
@@ -124,7 +124,7 @@ class Calibration:
     constants: Constants
     uncertainty: dict[str, Uncertainty]
     without: dict[str, Constants]
-    kernels: dict[Group, Kernels] = field(default_factory=dict)
+    kernels: dict[Group, KernelFit] = field(default_factory=dict)
     generations: dict[str, Coverage] = field(default_factory=dict)
     measured: dict[Group, Uncertainty] = field(default_factory=dict)
 
@@ -141,7 +141,7 @@ def load_calibration(file: Path = FILE) -> Calibration:
         Constants(**data["constants"]),
         {kind: Uncertainty(**values) for kind, values in data["uncertainty"].items()},
         {family: Constants(**values) for family, values in data["without"].items()},
-        {group: Kernels(**values) for group, values in _groups(data["kernels"])},
+        {group: KernelFit(**values) for group, values in _groups(data["kernels"])},
         {generation: Coverage(**values) for generation, values in data["generation"].items()},
         {group: Uncertainty(**values) for group, values in _groups(data["measured"])},
     )
@@ -157,7 +157,7 @@ def _groups(tables: dict) -> Iterator[tuple[Group, dict]]:
 def as_toml(calibration: Calibration) -> str:
     """The calibration file."""
     lines = ["# Written by `make model`; reports/model/ shows what it is worth. Uncertainties are factors less one."]
-    tables: dict[str, Constants | Uncertainty | Kernels | Coverage] = {"constants": calibration.constants}
+    tables: dict[str, Constants | Uncertainty | KernelFit | Coverage] = {"constants": calibration.constants}
     tables |= {f"uncertainty.{kind}": level for kind, level in calibration.uncertainty.items()}
     tables |= {f"kernels.{'.'.join(group)}": kernels for group, kernels in calibration.kernels.items()}
     tables |= {f"generation.{name}": coverage for name, coverage in calibration.generations.items()}

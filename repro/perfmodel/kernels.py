@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 from repro.perfmodel.calibration import DIGITS, minimum
-from repro.perfmodel.constants import Constants, Coverage, Group, Kernels
+from repro.perfmodel.constants import Constants, Coverage, Group, KernelFit
 from repro.perfmodel.errors import summary
 from repro.perfmodel.predict import predict
 from repro.perfmodel.validation import MeasuredTraining, load_measurements
@@ -31,38 +31,42 @@ def halves(measurements: Sequence[MeasuredTraining]) -> tuple[list[MeasuredTrain
     A training that was measured on several GPUs is in one half with all of them.
     """
     order: dict[tuple[str, str], list[str]] = {}
-    for each in sorted(measurements, key=lambda each: str(each.job)):
-        trainings = order.setdefault((each.program, each.family), [])
-        if str(each.job) not in trainings:
-            trainings.append(str(each.job))
-    first = [each for each in measurements if order[each.program, each.family].index(str(each.job)) % 2 == 0]
-    return first, [each for each in measurements if each not in first]
+    for measurement in sorted(measurements, key=lambda measurement: str(measurement.job)):
+        trainings = order.setdefault((measurement.program, measurement.family), [])
+        if str(measurement.job) not in trainings:
+            trainings.append(str(measurement.job))
+    first = [
+        measurement
+        for measurement in measurements
+        if order[measurement.program, measurement.family].index(str(measurement.job)) % 2 == 0
+    ]
+    return first, [measurement for measurement in measurements if measurement not in first]
 
 
-def fit_kernels(measurements: Iterable[MeasuredTraining], constants: Constants) -> dict[Group, Kernels]:
+def fit_kernels(measurements: Iterable[MeasuredTraining], constants: Constants) -> dict[Group, KernelFit]:
     """The kernels of each group with at least LEAST distinct trainings, by the least squares of logarithmic errors."""
     groups: dict[Group, list[MeasuredTraining]] = {}
-    for each in measurements:
-        groups.setdefault(each.group, []).append(each)
+    for measurement in measurements:
+        groups.setdefault(measurement.group, []).append(measurement)
     return {
         group: _fit(mine, constants)
         for group, mine in sorted(groups.items())
-        if len({each.job for each in mine}) >= LEAST
+        if len({measurement.job for measurement in mine}) >= LEAST
     }
 
 
-def _fit(measurements: Sequence[MeasuredTraining], constants: Constants) -> Kernels:
+def _fit(measurements: Sequence[MeasuredTraining], constants: Constants) -> KernelFit:
     def errors(point: Sequence[float]) -> list[float]:
         mine = _kernels(point).on(constants)
-        return [error(each, mine) for each in measurements]
+        return [error(measurement, mine) for measurement in measurements]
 
-    found = _kernels(minimum(len(BOUNDS), PULL, errors))
-    return Kernels(**{name: float(f"{value:.{DIGITS}g}") for name, value in vars(found).items()})
+    kernels = _kernels(minimum(len(BOUNDS), PULL, errors))
+    return KernelFit(**{name: float(f"{value:.{DIGITS}g}") for name, value in vars(kernels).items()})
 
 
-def _kernels(point: Sequence[float]) -> Kernels:
+def _kernels(point: Sequence[float]) -> KernelFit:
     values = (low * (high / low) ** at for (low, high), at in zip(BOUNDS.values(), point, strict=True))
-    return Kernels(**dict(zip(BOUNDS, values, strict=True)))
+    return KernelFit(**dict(zip(BOUNDS, values, strict=True)))
 
 
 def error(measurement: MeasuredTraining, constants: Constants) -> float:
@@ -73,7 +77,7 @@ def error(measurement: MeasuredTraining, constants: Constants) -> float:
 def coverage(
     fitted: Sequence[MeasuredTraining],
     checked: Sequence[MeasuredTraining],
-    kernels: Mapping[Group, Kernels],
+    kernels: Mapping[Group, KernelFit],
     constants: Constants,
 ) -> Coverage:
     """How kernels that were fitted on one half of a generation's trainings hold on the other half.
@@ -81,13 +85,19 @@ def coverage(
     The factor is what nine in ten of the fitted trainings lie within, each of them left out of the fit, with all its GPUs.
     """
     left_out = []
-    for each in fitted:
-        others = fit_kernels((other for other in fitted if _others(each, other)), constants).get(each.group)
+    for measurement in fitted:
+        others = fit_kernels((other for other in fitted if _others(measurement, other)), constants).get(
+            measurement.group
+        )
         if others:
-            left_out.append(math.expm1(error(each, others.on(constants))))
+            left_out.append(math.expm1(error(measurement, others.on(constants))))
     factor = summary(left_out).level
-    errors = [error(each, kernels[each.group].on(constants)) for each in checked if each.group in kernels]
-    within = sum(abs(each) <= math.log1p(factor) for each in errors)
+    errors = [
+        error(measurement, kernels[measurement.group].on(constants))
+        for measurement in checked
+        if measurement.group in kernels
+    ]
+    within = sum(abs(deviation) <= math.log1p(factor) for deviation in errors)
     return Coverage(len(fitted), factor, len(errors), within)
 
 
@@ -97,21 +107,23 @@ def _others(one: MeasuredTraining, other: MeasuredTraining) -> bool:
 
 def calibrate(
     measurements: Sequence[MeasuredTraining], constants: Constants, exchanged: bool = False
-) -> tuple[dict[Group, Kernels], dict[str, Coverage]]:
+) -> tuple[dict[Group, KernelFit], dict[str, Coverage]]:
     """The kernels of each group from the first half of its trainings, and the coverage of each generation.
 
     With `exchanged` the halves take each other's part, which shows how much depends on the choice.
     """
     fitted, checked = reversed(halves(measurements)) if exchanged else halves(measurements)
     kernels = fit_kernels(fitted, constants)
-    found = {}
+    coverages = {}
     for generation in dict.fromkeys(group[0] for group in kernels):
-        mine, others = ([each for each in half if each.group[0] == generation] for half in (fitted, checked))
-        found[generation] = coverage(mine, others, kernels, constants)
-    return kernels, found
+        mine, others = (
+            [measurement for measurement in half if measurement.group[0] == generation] for half in (fitted, checked)
+        )
+        coverages[generation] = coverage(mine, others, kernels, constants)
+    return kernels, coverages
 
 
 @cache
 def fitted_trainings() -> frozenset[tuple[str, ModelJob]]:
     """Program and job of the trainings that the kernels in the repository are fitted on: they check nothing."""
-    return frozenset((each.program, each.job) for each in halves(load_measurements())[0])
+    return frozenset((measurement.program, measurement.job) for measurement in halves(load_measurements())[0])

@@ -14,6 +14,7 @@ from repro.perfmodel.predict import Prediction, default_calibration, predict
 from repro.perfmodel.work import ModelJob
 from repro.perfmodel.workload import flops, stages
 from repro.published.cases import Layout
+from repro.utils.output import TerminalColumn
 
 SEQ_LENGTH, VOCAB_SIZE = 2048, 50257
 HEAD_SIZES = (128, 96, 64)
@@ -96,7 +97,7 @@ def _divisors(number: int) -> list[int]:
 
 
 def reasons(candidate: Candidate, cluster: ClusterModel) -> str:
-    """The candidate's largest costs besides matrix products, and how it fits into memory, in words."""
+    """The candidate's largest costs besides matrix products, and whether it nearly fills the memory, in words."""
     seconds, job = candidate.prediction.seconds, candidate.job
     costs = {
         "pipeline bubble": seconds.bubble,
@@ -110,20 +111,27 @@ def reasons(candidate: Candidate, cluster: ClusterModel) -> str:
     phrases = [f"{name} {cost / seconds.total:.0%}" for name, cost in ordered if cost >= 0.02 * seconds.total]
     if job.layout.tensor > cluster.node.gpus:
         phrases.append("tensor parallelism leaves the node")
-    if job.activation_checkpointing:
-        phrases.append("recompute saves memory")
-    if job.optimizer_sharding:
-        phrases.append("sharded optimizer saves memory")
     if candidate.prediction.memory.total_mib > 0.9 * cluster.gpu.memory_mib:
         phrases.append("memory nearly full")
     return "; ".join(phrases) or "almost all of the time is computation"
 
 
-def candidates_table(candidates: list[Candidate], cluster: ClusterModel) -> tuple[list[str], list[list[str]]]:
-    """Column titles and a row of texts for the best candidates."""
-    titles = ["data x tensor x pipeline", "micro-batch", "steps", "recompute", "ZeRO", "samples/s"]
-    titles += ["TFLOP/s per GPU", "MiB", "why"]
-    return titles, [_texts(candidate, cluster) for candidate in candidates[:SHOWN]]
+def candidates_table(
+    candidates: list[Candidate], cluster: ClusterModel
+) -> tuple[list[TerminalColumn], list[list[str]]]:
+    """Columns and a row of texts for the best candidates."""
+    columns = [
+        TerminalColumn("data x tensor x pipeline"),
+        TerminalColumn("micro-batch", number=True),
+        TerminalColumn("steps", number=True, spare=4),
+        TerminalColumn("recompute", spare=2),
+        TerminalColumn("ZeRO", number=True, spare=1),
+        TerminalColumn("samples/s", number=True),
+        TerminalColumn("TFLOP/s per GPU", number=True),
+        TerminalColumn("MiB", number=True, spare=3),
+        TerminalColumn("why", wraps=True),
+    ]
+    return columns, [_texts(candidate, cluster) for candidate in candidates[:SHOWN]]
 
 
 def candidates_json(candidates: list[Candidate], cluster: ClusterModel, global_batch: int) -> dict:

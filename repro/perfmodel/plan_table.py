@@ -13,6 +13,7 @@ from repro.planning.derived import NO_PORT
 from repro.planning.plan import MOST_REPEATS, verdict_looks
 from repro.planning.schedule import Block, duration_s
 from repro.published.cases import Case
+from repro.utils.output import TerminalColumn
 
 START_UP_S = 30  # a process group's start and the compilation of its graph, seen between 3 and 60 s
 
@@ -61,11 +62,12 @@ def _row(case: Case, cluster: ClusterModel, first: int, repeats: int, calibratio
     if not case.ported:
         return PlanRow(case, None, 0.0, 0.0, NO_PORT.format(framework=case.framework))
     if ranks > cluster.gpus:
-        return PlanRow(case, None, 0.0, 0.0, f"needs {ranks} GPUs, there are {cluster.gpus}")
+        return PlanRow(case, None, 0.0, 0.0, f"needs {ranks} GPUs of {cluster.gpus}")
     expected = expect(case, cluster, calibration)
     if not expected.fits:
-        short = f"needs {expected.memory_mib:,.0f} MiB, a GPU has {cluster.gpu.memory_mib:,}"
-        return PlanRow(case, expected, 0.0, 0.0, short)
+        return PlanRow(
+            case, expected, 0.0, 0.0, f"needs {expected.memory_mib:,.0f} MiB of {cluster.gpu.memory_mib:,} per GPU"
+        )
     hours = attempt_s(case.iterations, expected) / 3600
     return PlanRow(case, expected, repeats * hours, first * hours, nodes=math.ceil(ranks / cluster.node.gpus))
 
@@ -91,10 +93,22 @@ def duration(rows: Iterable[PlanRow], nodes: int, repeats: int, of_all: bool = F
     return Duration(sum(hours for _, hours in row_hours) * repeats, duration_s(blocks, nodes) / 3600, busy / nodes)
 
 
-def plan_table(rows: Iterable[PlanRow]) -> tuple[list[str], list[list[str]]]:
-    """Column titles and a row of texts for each case."""
-    titles = ["case", "layout", "GPUs", "samples/s", "within", "ms", "MiB", "within", "minutes", "at most", "left out"]
-    return titles, [_texts(row) for row in rows]
+def plan_table(rows: Iterable[PlanRow]) -> tuple[list[TerminalColumn], list[list[str]]]:
+    """Columns and a row of texts for each case."""
+    columns = [
+        TerminalColumn("case"),
+        TerminalColumn("layout", spare=1),
+        TerminalColumn("GPUs", number=True, spare=6),
+        TerminalColumn("samples/s", number=True),
+        TerminalColumn("speed within", number=True, spare=2),
+        TerminalColumn("ms", number=True, spare=7),
+        TerminalColumn("MiB", number=True, spare=3),
+        TerminalColumn("memory within", number=True, spare=5),
+        TerminalColumn("minutes", number=True),
+        TerminalColumn("at most", number=True, spare=4),
+        TerminalColumn("not run", wraps=True),
+    ]
+    return columns, [_texts(row) for row in rows]
 
 
 def _texts(row: PlanRow) -> list[str]:

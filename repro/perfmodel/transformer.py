@@ -115,7 +115,7 @@ class _Counts:
             all_reduces=all_reduces if self.t > 1 else 0,
             all_reduce_bytes=self.e * self.n * self.h,
             sent_bytes=self.e * self.n * self.h,
-            kept_bytes=self.kept() * self.layers,
+            kept_bytes=self.activation_bytes() * self.layers,
             layer_bytes=self.layer_activations() if self.job.activation_checkpointing else 0.0,
             head_bytes=self.logit_bytes() if last else 0.0,
         )
@@ -156,7 +156,7 @@ class _Counts:
         masks = self.n * self.h * (2 + self.a * self.s / (self.h * self.t))
         return masks + (whole - masks) * self.e / 2
 
-    def kept(self) -> float:
+    def activation_bytes(self) -> float:
         """Of a layer: everything, or with recompute its input alone (Chen et al., arXiv 1604.06174)."""
         return self.e * self.n * self.h if self.job.activation_checkpointing else self.layer_activations()
 

@@ -124,19 +124,19 @@ def elsewhere(frame: pd.DataFrame) -> Uncertainty:
         uncertainty(rows["error"], rows["memory_error"])
         for _group, rows in frame.groupby(["generation", "program", "family"])
     ]
-    return Uncertainty(len(frame), max(each.throughput for each in groups), max(each.memory for each in groups))
+    return Uncertainty(len(frame), max(group.throughput for group in groups), max(group.memory for group in groups))
 
 
 def measured_uncertainties(frame: pd.DataFrame, calibration: Calibration) -> dict[Group, Uncertainty]:
     """The uncertainty of each group whose kernels were fitted: of throughput that of its generation."""
-    found: dict[Group, Uncertainty] = {}
+    by_group: dict[Group, Uncertainty] = {}
     for names, rows in frame.groupby(["generation", "program", "model"]):
         generation, program, model = map(str, names)
         if (generation, program, model) in calibration.kernels:
             memory = uncertainty(rows["error"], rows["memory_error"]).memory
             factor = calibration.generations[generation].factor
-            found[generation, program, model] = Uncertainty(len(rows), factor, memory)
-    return found
+            by_group[generation, program, model] = Uncertainty(len(rows), factor, memory)
+    return by_group
 
 
 @dataclass(frozen=True)

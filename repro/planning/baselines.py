@@ -91,13 +91,13 @@ def baseline_program(
 def pinned_python(lock: str) -> Path:
     """The interpreter of a pinned environment; PlanError if it is not set up."""
     name = Path(lock).stem
-    found = BASELINES[name] / "bin" / "python"
-    if not found.exists():
+    python = BASELINES[name] / "bin" / "python"
+    if not python.exists():
         raise PlanError(
             f"BASELINES needs the environment that {lock} pins, not installed here: `make` installs it for a task with "
             f"BASELINES, `python3 -m repro.bootstrap {name}` at any time; BASELINE_PYTHON= names another interpreter"
         )
-    return found
+    return python
 
 
 def lacking(versions: Mapping, variants: Sequence[str]) -> str:

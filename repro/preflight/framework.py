@@ -6,7 +6,7 @@ import shlex
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from repro.cluster.cluster import Cluster, Node
@@ -27,21 +27,25 @@ class PreflightError(ReproError):
 class CheckResult:
     """The outcome of a check: one of the four results, the facts, their impact on a run, and how to fix them.
 
-    `found` is a `Message` unless it is another program's output. `fixed` means that FIX=1 fixed it.
+    `facts` is a `Message` unless it is another program's output. `fixed` means that FIX=1 fixed it.
     """
 
     result: str
-    found: str
+    facts: str
     impact: str = ""
     fix: str = ""
     fixed: bool = False
+
+    def as_json(self) -> dict:
+        result = {"result": self.result, "found": self.facts}
+        return {**result, "impact": self.impact, "fix": self.fix, "fixed": self.fixed}
 
 
 class CheckAborted(ReproError):
     """Raised to end a check early, with its finding."""
 
     def __init__(self, finding: CheckResult) -> None:
-        super().__init__(finding.found)
+        super().__init__(finding.facts)
         self.finding = finding
 
 
@@ -160,10 +164,9 @@ class ChecklistEntry:
 
     def as_json(self) -> dict:
         head = {"check": self.check, "what": self.what, "machine": self.machine}
-        text = self.finding.found
-        message = text.as_json() if isinstance(text, Message) else {}
-        facts = {field.name: getattr(self.finding, field.name) for field in fields(CheckResult)}
-        return {**head, **facts, **message, "seconds": round(self.seconds, 3)}
+        facts = self.finding.facts
+        message = facts.as_json() if isinstance(facts, Message) else {}
+        return {**head, **self.finding.as_json(), **message, "seconds": round(self.seconds, 3)}
 
 
 def run_checks(
@@ -186,7 +189,7 @@ def _on_one(check: PreflightCheck, machine: Machine, fix: bool) -> ChecklistEntr
     try:
         check.fix(machine)
     except CheckAborted as aborted:
-        tried = f"{entry.finding.fix} (FIX=1 tried: {aborted.finding.found})"
+        tried = f"{entry.finding.fix} (FIX=1 tried: {aborted.finding.facts})"
         return replace(entry, finding=replace(entry.finding, fix=tried))
     after = _entry(check, machine, machine.name)
     return replace(after, finding=replace(after.finding, fixed=after.finding.result == OK))

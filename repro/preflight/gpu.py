@@ -59,7 +59,7 @@ def query(machine: Machine, *fields: str) -> list[dict[str, str]]:
     return rows
 
 
-def each(rows: list[dict], field: str) -> str:
+def of_gpus(rows: list[dict], field: str) -> str:
     """ "GPU index: value" for every GPU, separated by commas."""
     return ", ".join(f"GPU {row['index']}: {row[field]}" for row in rows)
 
@@ -72,7 +72,7 @@ def check_present(machine: Machine) -> CheckResult:
         names = [row["name"] for row in query(machine, "index", "name")]
     except CheckAborted as aborted:
         if expected.gpu and aborted.finding.result == UNAVAILABLE:
-            return failed(aborted.finding.found, impact, aborted.finding.fix or "see `dmesg`, reseat or replace")
+            return failed(aborted.finding.facts, impact, aborted.finding.fix or "see `dmesg`, reseat or replace")
         raise
     models = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
     if expected.gpu and names != [expected.gpu] * expected.gpus:
@@ -100,7 +100,7 @@ def check_busy(machine: Machine) -> CheckResult:
         return failed(
             Message("in use by {programs}", programs=names)
             if names
-            else Message("memory in use, MiB: {gpus}", gpus=each(used, "memory.used")),
+            else Message("memory in use, MiB: {gpus}", gpus=of_gpus(used, "memory.used")),
             "Another program shares the GPU and distorts speed and memory.",
             "wait for it or end it; memory without a program is often held by another container",
         )
@@ -113,7 +113,7 @@ def check_throttled(machine: Machine) -> CheckResult:
     try:
         rows = query(machine, "index", field, "temperature.gpu")
     except CheckAborted as aborted:
-        if aborted.finding.found != Message("this driver does not report {field}", field=field):
+        if aborted.finding.facts != Message("this driver does not report {field}", field=field):
             raise
         field = "clocks_event_reasons.active"  # its name since driver 535
         rows = query(machine, "index", field, "temperature.gpu")
@@ -128,7 +128,7 @@ def check_throttled(machine: Machine) -> CheckResult:
             for index, names in slowed.items()
         ]
         return failed(
-            Message("{found} (temperature in °C: {heat})", found=messages, heat=each(rows, "temperature.gpu")),
+            Message("{found} (temperature in °C: {heat})", found=messages, heat=of_gpus(rows, "temperature.gpu")),
             "The GPU runs below its speed, and not at a constant one.",
             "check fans, air flow and power supply; see `nvidia-smi -q -d PERFORMANCE`",
         )
@@ -139,7 +139,7 @@ def check_throttled(machine: Machine) -> CheckResult:
             "The power limit is set low.",
             "compare `nvidia-smi -q -d POWER` with the default limit; `nvidia-smi -pl` sets it",
         )
-    return ok(Message("no GPU is throttled; temperature in °C: {heat}", heat=each(rows, "temperature.gpu")))
+    return ok(Message("no GPU is throttled; temperature in °C: {heat}", heat=of_gpus(rows, "temperature.gpu")))
 
 
 def check_clocks(machine: Machine) -> CheckResult:
@@ -165,7 +165,7 @@ def check_clocks(machine: Machine) -> CheckResult:
             "Application clocks were changed, so figures differ from those of other machines.",
             "sudo nvidia-smi -rac resets them (FIX=1)",
         )
-    return ok(Message("application clocks at their default: {clocks} MHz", clocks=each(with_clocks, set_to)))
+    return ok(Message("application clocks at their default: {clocks} MHz", clocks=of_gpus(with_clocks, set_to)))
 
 
 def reset_clocks(machine: Machine) -> None:
@@ -187,13 +187,13 @@ def check_ecc(machine: Machine) -> CheckResult:
         return unavailable(Message("these GPUs have no ECC"))
     if any(row[now].isdigit() and int(row[now]) for row in rows):
         return failed(
-            Message("uncorrectable errors since the driver was loaded: {gpus}", gpus=each(rows, now)),
+            Message("uncorrectable errors since the driver was loaded: {gpus}", gpus=of_gpus(rows, now)),
             "Programs that hit one were ended, or computed wrong results.",
             "reset the GPU or reboot; replace it if the errors return",
         )
     if any(row[pending] == "Yes" for row in rows):
         return failed(
-            Message("memory pages pending retirement: {gpus}", gpus=each(rows, pending)),
+            Message("memory pages pending retirement: {gpus}", gpus=of_gpus(rows, pending)),
             "The next error may end a run.",
             "reboot the machine, which retires the pages",
         )
@@ -201,7 +201,7 @@ def check_ecc(machine: Machine) -> CheckResult:
         return failed(remapped, "The next error may end a run.", "reset the GPU; replace it if rows cannot be remapped")
     if any(row[mode] == "Disabled" for row in rows):
         return warning(
-            Message("ECC: {gpus}", gpus=each(rows, mode)),
+            Message("ECC: {gpus}", gpus=of_gpus(rows, mode)),
             "Memory errors go unnoticed; memory is slightly faster and larger.",
             "sudo nvidia-smi -e 1, then reboot",
         )
@@ -209,9 +209,9 @@ def check_ecc(machine: Machine) -> CheckResult:
     many = [row for row in rows if row[mild].isdigit() and int(row[mild])]
     if before or many:
         history = (
-            Message("uncorrectable in the past: {gpus}", gpus=each(before, ever))
+            Message("uncorrectable in the past: {gpus}", gpus=of_gpus(before, ever))
             if before
-            else Message("corrected: {gpus}", gpus=each(many, mild))
+            else Message("corrected: {gpus}", gpus=of_gpus(many, mild))
         )
         return warning(
             history, "The memory had errors before; results are correct.", "watch it; compare with other GPUs"
@@ -309,7 +309,7 @@ def check_container(machine: Machine) -> CheckResult:
     try:
         done = machine.run([*start, *ask], timeout=120)
     except CheckAborted as aborted:
-        return failed(aborted.finding.found, impact, fix)
+        return failed(aborted.finding.facts, impact, fix)
     if done.status:
         lines = [line for line in (done.stderr.strip() or done.stdout.strip()).splitlines() if "--help" not in line]
         return failed(lines[-1] if lines else Message("status {status}", status=done.status), impact, fix)

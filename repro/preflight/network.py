@@ -63,7 +63,7 @@ def check_link(machine: Machine) -> CheckResult:
     """The state and rate of each InfiniBand port, or of the network interface without InfiniBand."""
     findings = [_ib_link(machine, *port) for port in ports(machine)] or [_net_link(machine)]
     worst = next((finding for finding in findings if finding.result != OK), None)
-    return worst or ok(Message("{items}", items=[finding.found for finding in findings]))
+    return worst or ok(Message("{items}", items=[finding.facts for finding in findings]))
 
 
 def _ib_link(machine: Machine, device: str, port: str) -> CheckResult:
@@ -174,16 +174,16 @@ def check_gid(machine: Machine) -> CheckResult:
     own, wanted = address(machine), machine.expected.gid_index
     at = {device: _gid_index(machine, device, port, own) for device, port in roce}
     shown = [
-        Message("{device}: {index}", device=name, index="–" if each is None else each) for name, each in at.items()
+        Message("{device}: {index}", device=name, index="–" if index is None else index) for name, index in at.items()
     ]
-    found = Message("RoCE v2 for {address} is at GID index {items}", address=own, items=shown)
+    message = Message("RoCE v2 for {address} is at GID index {items}", address=own, items=shown)
     indices = set(at.values())
     if indices == {wanted}:
-        return ok(found)
+        return ok(message)
     impact = "NCCL and OneFlow would use another index, from which other nodes may not be reached."
     if len(indices) > 1 or None in indices:
-        return failed(found, impact, "give each port the same addresses; `rdma link` and `show_gids` list them")
-    return failed(found, impact, f"set cluster_gid_index: {next(iter(indices))}")
+        return failed(message, impact, "give each port the same addresses; `rdma link` and `show_gids` list them")
+    return failed(message, impact, f"set cluster_gid_index: {next(iter(indices))}")
 
 
 def _layer(machine: Machine, device: str, port: str) -> str:

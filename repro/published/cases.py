@@ -18,6 +18,7 @@ from repro.published.rules import Rule, rule_of
 from repro.published.schema import ENTRIES, check_file, merged, taken_twice, unknown, unknown_cases
 from repro.published.validators import whole
 from repro.utils.errors import ReproError
+from repro.utils.output import TerminalColumn
 from repro.utils.paths import DATA
 
 CASES = DATA / "cases"
@@ -248,10 +249,19 @@ def load_catalogue(folder: Path = CASES) -> Catalogue:
     return Catalogue(reports, tuple(case for _, data in by_date for case in _cases(data)))
 
 
-def cases_table(cases: Iterable[Case]) -> tuple[list[str], list[list[str]]]:
-    """Column titles, and one row of texts per case with its configuration and published figures."""
-    columns = ["case", "GPUs", "layout", "micro-batch", "steps", "global batch", "precision"]
-    return [*columns, "samples/s", "ms", "MiB", "speed-up"], [_row(case) for case in cases]
+def cases_table(cases: Iterable[Case]) -> tuple[list[TerminalColumn], list[list[str]]]:
+    """Columns, and one row of texts per case with its configuration and published figures."""
+    columns = [
+        TerminalColumn("case"),
+        TerminalColumn("GPUs", spare=1),
+        TerminalColumn("layout"),
+        TerminalColumn("micro-batch", number=True),
+        TerminalColumn("steps", number=True, spare=4),
+        TerminalColumn("global batch", number=True, spare=3),
+        TerminalColumn("precision", spare=2),
+        *(TerminalColumn(title, number=True) for title in ("samples/s", "ms", "MiB", "speed-up")),
+    ]
+    return columns, [_row(case) for case in cases]
 
 
 def cases_json(cases: Iterable[Case]) -> list[dict]:

@@ -57,7 +57,7 @@ def comparisons(catalogue: Catalogue, peers: Sequence[Peer]) -> Iterator[Compari
         case = catalogue.case(peer.case) if peer.case else _same_sharding(catalogue.cases, peer)
         if case:
             yield Comparison(case.published.throughput, catalogue.report(case.report).version, peer, case)
-        elif own := next((each for each in peers if _same_row(each, peer)), None):
+        elif own := next((other for other in peers if _same_row(other, peer)), None):
             yield Comparison(own.throughput, own.version, peer, None)
 
 

@@ -23,7 +23,7 @@ class Noise:
     @property
     def cvs(self) -> dict[str, float]:
         """The CV of each repeated case; all have one, as a case is repeated from 2 runs on and throughput is above 0."""
-        return {name: each.cv for name, each in self.repeats.items() if each.cv is not None}
+        return {name: spread.cv for name, spread in self.repeats.items() if spread.cv is not None}
 
     @property
     def cases(self) -> tuple[str, ...]:

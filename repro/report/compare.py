@@ -8,7 +8,9 @@ from repro.report.document import Block, Cell, Column, Document, Section, Table,
 from repro.report.run.baselines import interval
 from repro.report.tables import Field, count, decimals, table, words
 from repro.runs.record import RecordError, disk_error, write_json, write_text
+from repro.utils import output
 from repro.utils.i18n import LANGUAGES, N_, Translate, catalogue
+from repro.utils.output import TerminalColumn
 
 OUTCOMES = {
     "same": (N_("same"), "good"),
@@ -51,14 +53,17 @@ def units_table(_: Translate, comparison: RunComparison) -> Table:
     """The matched units, one row each."""
     fields = (
         Field(_("Configuration"), _pair_name),
-        Field(_("First (samples/s)"), lambda pair: pair.first.throughput, decimals(2)),
-        Field(_("Second (samples/s)"), lambda pair: pair.second.throughput, decimals(2)),
+        Field(_("First (samples/s)"), lambda pair: pair.first.throughput, decimals(2), minor=True),
+        Field(_("Second (samples/s)"), lambda pair: pair.second.throughput, decimals(2), minor=True),
         Field(
-            _("Repeats"), lambda pair: f"{len(pair.first.throughputs)}, {len(pair.second.throughputs)}", numeric=True
+            _("Repeats"),
+            lambda pair: f"{len(pair.first.throughputs)}, {len(pair.second.throughputs)}",
+            numeric=True,
+            minor=True,
         ),
         Field(_("Second / first"), lambda pair: pair.ratio and pair.ratio.value, decimals(4)),
         Field(_("Interval (confidence)"), lambda pair: interval(_, pair.ratio, 4), numeric=True),
-        Field(_("Memory, second / first"), lambda pair: pair.memory_ratio, decimals(3)),
+        Field(_("Memory, second / first"), lambda pair: pair.memory_ratio, decimals(3), minor=True),
         Field(_("Result"), lambda pair: _outcome(_, pair)),
     )
     return table("units", comparison.pairs, fields)
@@ -131,19 +136,10 @@ def _attempts(_: Translate, comparison: RunComparison) -> Section:
 
 def print_table(comparison: RunComparison) -> None:
     """The matched units as a table on the terminal, and what could not be compared."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table as Terminal
-
-    table = units_table(lambda message: message, comparison)
-    terminal = Terminal(box=box.SIMPLE, header_style="bold")
-    for column in table.columns:
-        terminal.add_column(column.title, justify="right" if column.numeric else "left")
-    for row in table.rows:
-        terminal.add_row(*(cell.text for cell in row))
-    console = Console(width=None if Console().is_terminal else 200)
-    console.print(terminal)
+    units = units_table(lambda message: message, comparison)
+    columns = [TerminalColumn(column.title, column.numeric, int(column.minor)) for column in units.columns]
+    output.print_table(columns, [[cell.text for cell in row] for row in units.rows])
     for side, names in (("first", comparison.only_first), ("second", comparison.only_second)):
         if names:
-            console.print(f"only in the {side}: {', '.join(names)}")
-    console.print(f"{len(comparison.environment)} items of the environment differ; the document lists them")
+            print(f"only in the {side}: {', '.join(names)}")
+    print(f"{len(comparison.environment)} items of the environment differ; the document lists them")

@@ -120,17 +120,17 @@ def measurement_section(_: Translate, cases: Iterable[Case]) -> Section | None:
 
 def _table(_: Translate, measured: TimedOperators, cases: list[Case]) -> Table:
     used = {use.subject for case in cases for use in uses_of(case)}
-    keys = {(each.form, each.rows, each.columns, direction) for each in used for direction in DIRECTIONS}
+    keys = {(subject.form, subject.rows, subject.columns, direction) for subject in used for direction in DIRECTIONS}
     fields = (
-        Field(_("Operator"), lambda each: f"{each.form} {each.rows}×{each.columns}"),
-        Field(_("Direction"), lambda each: _(CALLED[each.direction])),
-        Field(_("Passes"), lambda each: each.passes, count),
-        Field(_("2020 (ms)"), lambda each: each.past_ms, _milliseconds),
-        Field(_("2020, nothing cached (ms)"), lambda each: each.cold_ms, _milliseconds),
-        Field(_("0.8.0 (ms)"), lambda each: each.present_ms, _milliseconds),
-        Field(_("2020 (GB/s)"), lambda each: each.bytes / each.cold_ms / 1e6, count),
+        Field(_("Operator"), lambda operator: f"{operator.form} {operator.rows}×{operator.columns}"),
+        Field(_("Direction"), lambda operator: _(CALLED[operator.direction])),
+        Field(_("Passes"), lambda operator: operator.passes, count),
+        Field(_("2020 (ms)"), lambda operator: operator.past_ms, _milliseconds),
+        Field(_("2020, nothing cached (ms)"), lambda operator: operator.cold_ms, _milliseconds),
+        Field(_("0.8.0 (ms)"), lambda operator: operator.present_ms, _milliseconds),
+        Field(_("2020 (GB/s)"), lambda operator: operator.bytes / operator.cold_ms / 1e6, count),
     )
-    timed = [each for each in measured.operators if each.key in keys]
+    timed = [operator for operator in measured.operators if operator.key in keys]
     name = from_devices(measured.gpu, 1).gpu.name
     return table(f"past-{name}", timed, fields, _("On {gpu}:").format(gpu=measured.gpu))
 

@@ -96,7 +96,6 @@ def words(_: Translate) -> dict[str, str]:
         "csv": _("Download as CSV"),
         "copy": _("Copy"),
         "copied": _("Copied"),
-        "enlarge": _("Enlarge figure"),
         "home": _("OneFlow's benchmarks, reproduced"),
         "pages": _("Pages"),
         "skip": _("Skip to the text"),

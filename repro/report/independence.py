@@ -36,23 +36,27 @@ def error_table(_: Translate, looks: Looks, correlation: Dependence | None, shar
     return Table("dependence", columns, cells, caption)
 
 
-def _values(_: Translate, found: Dependence | None, others: tuple[float, ...]) -> list[tuple[float, str]]:
+def _values(_: Translate, dependence: Dependence | None, others: tuple[float, ...]) -> list[tuple[float, str]]:
     measured = (
-        [(min(MOST, max(0.0, found.value)), _("{value} (measured)").format(value=size(found.value)))] if found else []
+        [(min(MOST, max(0.0, dependence.value)), _("{value} (measured)").format(value=size(dependence.value)))]
+        if dependence
+        else []
     )
-    return [*measured, *((each, size(each)) for each in others)]
+    return [*measured, *((value, size(value)) for value in others)]
 
 
-def seen(_: Translate, found: Dependence) -> str:
+def seen(_: Translate, dependence: Dependence) -> str:
     """A measured dependence beside what the same repeats give in random order."""
     more = (
         _(
             "{value}, which is more than chance explains ({low} to {high} with the same {repeats} repeats in random order)"
         )
-        if found.seen
+        if dependence.seen
         else _("{value}, which chance explains ({low} to {high} with the same {repeats} repeats in random order)")
     )
-    return more.format(value=size(found.value), low=size(found.low), high=size(found.high), repeats=found.repeats)
+    return more.format(
+        value=size(dependence.value), low=size(dependence.low), high=size(dependence.high), repeats=dependence.repeats
+    )
 
 
 def size(value: float) -> str:

@@ -63,8 +63,8 @@ CHOICES = {
 """Description of each option of `repro.models.programs.Program`."""
 
 
-def choice_table(_: Translate, id: str, published: Program, only_tuned: bool = False, caption: str = "") -> Table:
-    """The options of a published program and its tuned one; `only_tuned` omits those that are equal."""
+def choice_table(_: Translate, id: str, published: Program) -> Table:
+    """The options of a published program and its tuned one."""
     tuned = published.tuned()
     pairs = [
         (field.name, getattr(published, field.name), getattr(tuned, field.name))
@@ -74,10 +74,9 @@ def choice_table(_: Translate, id: str, published: Program, only_tuned: bool = F
     rows = tuple(
         (Cell(_(CHOICES[name])), Cell(_value(_, ours)), Cell(_value(_, other), tone="muted" if ours == other else ""))
         for name, ours, other in pairs
-        if ours != other or not only_tuned
     )
     columns = (Column(_("Option")), Column(_("Published program")), Column(_("Tuned program")))
-    return Table(id, columns, rows, caption)
+    return Table(id, columns, rows)
 
 
 def _value(_: Translate, value: object) -> str:

@@ -41,8 +41,8 @@ class Field:
 def table(id: str, rows: Iterable[Any], fields: Iterable[Field], caption: str = "") -> Table:
     """A table with a row for each of `rows`."""
     every = tuple(fields)
-    cells = tuple(tuple(each.written(each.value(row)) for each in every) for row in rows)
-    return Table(id, tuple(each.column for each in every), cells, caption)
+    cells = tuple(tuple(field.written(field.value(row)) for field in every) for row in rows)
+    return Table(id, tuple(field.column for field in every), cells, caption)
 
 
 def columns(*titles: str, numeric: Iterable[str] = ()) -> tuple[Column, ...]:
@@ -72,12 +72,12 @@ def percents(count: int) -> Written:
 
 def figure(value: float | None, decimals: int) -> Cell:
     """A number with a fixed number of decimals, or a dash for None."""
-    return number(value, lambda each: numbers.fixed(each, decimals))
+    return number(value, lambda shown: numbers.fixed(shown, decimals))
 
 
 def percent(value: float | None, decimals: int = 2) -> Cell:
     """A share as a percentage."""
-    return number(value, lambda each: numbers.percentage(each, decimals))
+    return number(value, lambda shown: numbers.percentage(shown, decimals))
 
 
 def factor(uncertainty: float) -> Cell:

@@ -65,8 +65,8 @@ def read(listed: Path) -> dict[str, str]:
 
 def removed(host: Path) -> dict[str, str]:
     """The paths of a host's archives, by its folder, that were removed, each with the reason that the list has."""
-    found = filter(None, map(REMOVED.fullmatch, lines(host.absolute().parent / NAME)))
-    return {each[1]: each[2] for each in found if _of(host, each[1])}
+    matches = filter(None, map(REMOVED.fullmatch, lines(host.absolute().parent / NAME)))
+    return {match[1]: match[2] for match in matches if _of(host, match[1])}
 
 
 def chain_faults(listed: Path) -> list[str]:
@@ -74,10 +74,10 @@ def chain_faults(listed: Path) -> list[str]:
     content = listed.read_bytes() if listed.is_file() else b""
     above, faults, uncovered = hashlib.sha256(), [], 0
     for number, line in enumerate(content.splitlines(keepends=True), 1):
-        found = CHAIN.fullmatch(line.decode("utf-8", "replace").removesuffix("\n"))
-        if found and found[1] != above.hexdigest():
+        chain = CHAIN.fullmatch(line.decode("utf-8", "replace").removesuffix("\n"))
+        if chain and chain[1] != above.hexdigest():
             faults.append(f"{listed}: line {number} is not the SHA-256 of the lines above it: one of them was changed")
-        uncovered = 0 if found and line.endswith(b"\n") else uncovered or number
+        uncovered = 0 if chain and line.endswith(b"\n") else uncovered or number
         above.update(line)
     if uncovered:
         faults.append(
@@ -92,7 +92,7 @@ def head(host: Path) -> tuple[int, str] | None:
     every = lines(host.absolute().parent / NAME)
     own = [at for at, line in enumerate(every) if (entry := LINE.fullmatch(line)) and _of(host, entry[2])]
     below = range(own[-1], len(every)) if own else ()
-    return next(((at + 1, found[1]) for at in below if (found := CHAIN.fullmatch(every[at]))), None)
+    return next(((at + 1, chain[1]) for at in below if (chain := CHAIN.fullmatch(every[at]))), None)
 
 
 def _of(host: Path, path: str) -> bool:
@@ -104,27 +104,27 @@ def signer(host: str, listed: Path, archive: Path | None = None) -> str | None:
 
     What held when `archive` was kept, or holds now.
     """
-    found = None
+    key = None
     for line in lines(listed):
         entry, said = LINE.fullmatch(line), SIGNER.fullmatch(line)
         if archive and entry and entry[2] == _path(archive, listed):
             break
-        found = said[2] if said and said[1] == host else found
-    return found
+        key = said[2] if said and said[1] == host else key
+    return key
 
 
 def signers(host: Path) -> list[tuple[str, str]]:
     """Each key that was named for a host, by the host's folder, or UNSIGNED, with the first archive that it holds for."""
-    found: list[tuple[str, str]] = []
+    keys: list[tuple[str, str]] = []
     waiting = ""
     for line in lines(host.absolute().parent / NAME):
         entry, said = LINE.fullmatch(line), SIGNER.fullmatch(line)
         if said and said[1] == host.name:
             waiting = said[2]
         elif waiting and entry and _of(host, entry[2]):
-            found.append((waiting, Path(entry[2]).stem))
+            keys.append((waiting, Path(entry[2]).stem))
             waiting = ""
-    return found
+    return keys
 
 
 def lines(listed: Path) -> list[str]:

@@ -230,33 +230,4 @@ DESCRIPTION = table(
 """`run.json`."""
 
 FIGURE = optional(number(-COUNT, COUNT))
-ATTEMPT = table(
-    {
-        "unit": NAME,
-        "repeat": bounded(1, REPEATS),
-        "attempt": bounded(1, COUNT),
-        "folder": folder,
-        "status": one_of("ok", "failed", "interrupted"),
-        "started": number(0, YEAR_2100),
-        "wall_s": number(0, YEAR_2100),
-        **dict.fromkeys(
-            ("throughput", "latency_ms", "memory_mib", "memory_peak_mib", "memory_allocated_mib", "first_row_s"), FIGURE
-        ),
-        "trainer_s": FIGURE,
-        "parameters": FIGURE,
-        **dict.fromkeys(("losses", "last_losses"), optional(several(number(), ITERATIONS))),
-        "log_tail": optional(text(r"(?s).*")),
-        "failure": optional(MESSAGE),
-        **dict.fromkeys(("versions", "operators"), optional(mapping(SINGLE))),
-        **dict.fromkeys(("code", "data", "transport", "adapters"), optional(table({}))),
-        "rdma": optional(FLAG),
-        "cut": several(
-            table(
-                {"path": folder, **dict.fromkeys(("printed", "kept"), bounded(0, 2**62))}, ("path", "printed", "kept")
-            ),
-            UNITS,
-        ),
-        "nodes": optional(several(line(), RANKS)),
-    }
-)
-"""A line of `attempts.jsonl`."""
+"""A figure of an attempt (`repro.runs.attempts`)."""

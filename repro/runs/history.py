@@ -61,15 +61,15 @@ def lost_lines(path: Path, lines: Sequence[str], root: Path = ROOT) -> list[str]
     """
     if history(root).gap:
         return None
-    found: dict[str, None] = {}
+    lost: dict[str, None] = {}
     for content in versions(path, root):
         at = 0
         for line in content.decode("utf-8", "replace").split("\n"):
             try:
                 at = lines.index(line, at) + 1 if line else at
             except ValueError:
-                found[line] = None
-    return list(found)
+                lost[line] = None
+    return list(lost)
 
 
 def versions(path: Path, root: Path = ROOT) -> Iterator[bytes]:
@@ -79,7 +79,7 @@ def versions(path: Path, root: Path = ROOT) -> Iterator[bytes]:
     asked = "".join(f"{commit}:{relative}\n" for commit in commits).encode()
     listed = (_printed(root, "cat-file", "--batch-check=%(objectname) %(objecttype)", given=asked) or b"").decode()
     objects = (line.split() for line in listed.splitlines())
-    blobs = dict.fromkeys(each[0] for each in objects if each[1:] == ["blob"])
+    blobs = dict.fromkeys(fields[0] for fields in objects if fields[1:] == ["blob"])
     there = contents(frozenset(blobs), root)
     yield from (there[blob] for blob in blobs if blob in there)
 
@@ -101,15 +101,15 @@ def tree(commit: str, folders: Sequence[str], root: Path = ROOT) -> dict[str, st
 def contents(blobs: frozenset[str], root: Path = ROOT) -> dict[str, bytes]:
     """The content that git has under each of these names of its own; what it does not have is left out."""
     given = "".join(f"{blob}\n" for blob in sorted(blobs)).encode()
-    printed, found, at = _printed(root, "cat-file", "--batch", given=given) or b"", {}, 0
+    printed, content, at = _printed(root, "cat-file", "--batch", given=given) or b"", {}, 0
     while at < len(printed):
         end = printed.index(b"\n", at)
         about = printed[at:end].decode().split()
         at = end + 1
         if about[1] == "blob":
-            found[about[0]] = printed[at : at + int(about[2])]
+            content[about[0]] = printed[at : at + int(about[2])]
             at += int(about[2]) + 1
-    return found
+    return content
 
 
 def folder_states(folders: Sequence[str], root: Path = ROOT) -> dict[tuple[str, ...], str]:
@@ -117,12 +117,12 @@ def folder_states(folders: Sequence[str], root: Path = ROOT) -> dict[tuple[str, 
     commits = (_git(root, "rev-list", "--all", "HEAD") or "").split()
     asked = "".join(f"{commit}:{folder}\n" for commit in commits for folder in folders).encode()
     listed = (_printed(root, "cat-file", "--batch-check=%(objectname)", given=asked) or b"").decode().splitlines()
-    found: dict[tuple[str, ...], str] = {}
+    newest: dict[tuple[str, ...], str] = {}
     for number, commit in enumerate(commits):
         state = tuple(listed[number * len(folders) : (number + 1) * len(folders)])
-        if not any(each.endswith("missing") for each in state):
-            found.setdefault(state, commit)
-    return found
+        if not any(name.endswith("missing") for name in state):
+            newest.setdefault(state, commit)
+    return newest
 
 
 def _git(root: Path, *arguments: str) -> str | None:

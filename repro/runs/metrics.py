@@ -45,6 +45,9 @@ class DamagedLine:
     line: int
     text: str
 
+    def as_json(self) -> dict:
+        return {"file": self.file, "line": self.line, "text": self.text}
+
 
 class Metrics(NamedTuple):
     """The content of a metrics file: its events, and the first MOST_DAMAGED lines that are none."""

@@ -61,10 +61,12 @@ def _imported(source: bytes) -> set[str]:
     parent = f"{PACKAGE.name}.{TRAINERS}.tuning"
     with _PARSES:
         tree = ast.parse(source)
-    imports = [each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)]
-    whole = {name.name for each in imports if each.module == parent for name in each.names}
+    imports = [statement for statement in ast.walk(tree) if isinstance(statement, ast.ImportFrom)]
+    whole = {name.name for statement in imports if statement.module == parent for name in statement.names}
     return whole | {
-        each.module.rpartition(".")[2] for each in imports if each.module and each.module.startswith(parent)
+        statement.module.rpartition(".")[2]
+        for statement in imports
+        if statement.module and statement.module.startswith(parent)
     }
 
 

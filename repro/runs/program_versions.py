@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from repro.runs.attempts import AttemptRecord
 from repro.runs.files import RecordError, read_toml
 from repro.runs.history import folder
 from repro.utils.paths import ROOT
@@ -44,13 +45,13 @@ def faults(reproduced: Path, root: Path = ROOT) -> list[str]:
     ]
 
 
-def version(run_id: str, environment: Mapping, attempts: Iterable[Mapping], program: str, versions: Versions) -> str:
+def version(
+    run_id: str, environment: Mapping, attempts: Iterable[AttemptRecord], program: str, versions: Versions
+) -> str:
     """A name of the code that a unit's attempts ran, equal for equal code; `program` is TRAINERS or BASELINES."""
-    recorded = [attempt.get("code") or {} for attempt in attempts]
-    if recorded and all("sha256" in attempt for attempt in recorded):
-        return ", ".join(
-            sorted({" ".join((attempt["sha256"], attempt.get("replaced", ""))).strip() for attempt in recorded})
-        )
+    recorded = [attempt.code or {} for attempt in attempts]
+    if recorded and all("sha256" in code for code in recorded):
+        return ", ".join(sorted({" ".join((code["sha256"], code.get("replaced", ""))).strip() for code in recorded}))
     commit = environment.get("git_commit")
     if not commit or environment.get("git_changed_files"):
         return f"run {run_id}"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from repro.runs import form, translation
+from repro.runs.attempts import AttemptRecord, parse, serialise
 from repro.runs.files import RecordError, RunPath, is_archive, lines, names, open_files, read_json
 from repro.utils.printable import one_line
 from repro.utils.writing import write_bytes
@@ -27,20 +28,6 @@ SHOWN = 200
 """How much of a name is shown that no run has, in characters."""
 LAST_LOSSES = 5
 """How many losses an attempt records of its end; of its beginning it records twice as many."""
-
-
-@dataclass(frozen=True)
-class CutLog:
-    """A log that was cut: its path in the attempt's folder, the bytes that were printed, and those kept."""
-
-    path: str
-    printed: int
-    kept: int
-
-
-def cut_logs(attempt: dict) -> list[CutLog]:
-    """The logs that an attempt recorded as cut; none in runs from before this was recorded."""
-    return [CutLog(**entry) for entry in attempt.get("cut", ())]
 
 
 @dataclass(frozen=True)
@@ -138,22 +125,18 @@ class Run:
             raise RecordError(f"{self.path}: run.json: {one_line(fault)}")
         return translation.description(description)
 
-    def attempts(self) -> list[dict]:
+    def attempts(self) -> list[AttemptRecord]:
         """Every attempt that ended, in order. A last line cut off by a crash is passed over.
 
-        RecordError names a line that no run records (`repro.runs.form`).
+        RecordError names a line that no run records (`repro.runs.attempts`).
         """
         return [self._attempt(number, line) for number, line in enumerate(lines(self.files / ATTEMPTS), 1)]
 
-    def _attempt(self, number: int, line: str) -> dict:
+    def _attempt(self, number: int, line: str) -> AttemptRecord:
         try:
-            attempt = json.loads(line)
-            fault = form.ATTEMPT(attempt)
-        except (ValueError, RecursionError) as error:
-            fault = f"is no JSON: {error}"
-        if fault:
-            raise RecordError(f"{self.path}: {ATTEMPTS}, line {number}: {one_line(fault)}")
-        return translation.attempt(attempt)
+            return parse(line)
+        except ValueError as error:
+            raise RecordError(f"{self.path}: {ATTEMPTS}, line {number}: {one_line(str(error))}") from error
 
     def unrecorded(self) -> list[str]:
         """The folders of attempts that no line records, sorted: they are running, were killed, or lost their line."""
@@ -162,11 +145,11 @@ class Run:
             folders |= {
                 path.relative_to(self.folder).as_posix() for path in self.folder.glob("units/*/repeat-*.attempt-*")
             }
-        return sorted(folders - {attempt["folder"] for attempt in self.attempts()})
+        return sorted(folders - {attempt.folder for attempt in self.attempts()})
 
-    def add_attempt(self, attempt: dict) -> None:
+    def add_attempt(self, attempt: AttemptRecord) -> None:
         """Record an attempt that ended; it is on the disk when this returns."""
-        line = (json.dumps(attempt, ensure_ascii=False, allow_nan=True) + "\n").encode()
+        line = serialise(attempt)
         self.check_there()
         try:
             with open(self.attempts_file, "ab+") as file:
@@ -255,7 +238,7 @@ def _run_folder(path: Path) -> Path | None:
 
 def check_creatable(runs: Path) -> None:
     """RecordError where no run's folder can be made below `runs`: one is made, as near as its folders go, and removed."""
-    place = next(each for each in (runs, *runs.absolute().parents) if each.exists())
+    place = next(folder for folder in (runs, *runs.absolute().parents) if folder.exists())
     probe = place / f".{secrets.token_hex(4)}"
     try:
         probe.mkdir()

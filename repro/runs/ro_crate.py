@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from repro.runs.attempts import AttemptRecord
 from repro.runs.files import RecordError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ FORMATS = {
 }
 
 
-def metadata(description: dict, attempts: list[dict], files: Mapping[str, tuple[str, int]]) -> bytes:
+def metadata(description: dict, attempts: list[AttemptRecord], files: Mapping[str, tuple[str, int]]) -> bytes:
     """The crate's JSON-LD; RecordError without rocrate.
 
     Parameters
@@ -93,9 +94,9 @@ def _file(crate: ROCrate, path: str, digest: str, size: int) -> Any:
     return crate.add_file(dest_path=quote(path), properties=properties)
 
 
-def _action(description: dict, attempts: list[dict]) -> dict[str, str]:
-    ends = [attempt["started"] + attempt["wall_s"] for attempt in attempts]
-    succeeded = [attempt["unit"] for attempt in attempts if attempt["status"] == "ok"]
+def _action(description: dict, attempts: list[AttemptRecord]) -> dict[str, str]:
+    ends = [attempt.ended for attempt in attempts]
+    succeeded = [attempt.unit for attempt in attempts if attempt.status == "ok"]
     failed = len(attempts) - len(succeeded)
     every = {unit["name"] for unit in description["plan"]["units"]} <= set(succeeded)
     return {
@@ -107,7 +108,7 @@ def _action(description: dict, attempts: list[dict]) -> dict[str, str]:
     }
 
 
-def _software(crate: ROCrate, environment: dict, attempts: list[dict]) -> ContextEntity:
+def _software(crate: ROCrate, environment: dict, attempts: list[AttemptRecord]) -> ContextEntity:
     """The bundle itself with its properties, and every version that a trainer's process reported."""
     commit = environment["git_commit"] or "unknown"
     name = "OneFlow benchmark reproduction bundle"
@@ -118,7 +119,7 @@ def _software(crate: ROCrate, environment: dict, attempts: list[dict]) -> Contex
         **{f"SHA-256 of {name}": digest for name, digest in environment["locks_sha256"].items()},
     }
     bundle["additionalProperty"] = _properties(crate, bundle.id, properties)
-    reported = [attempt.get("versions") or {} for attempt in attempts]
+    reported = [attempt.versions or {} for attempt in attempts]
     versions = {
         (name, str(value)) for by_library in reported for name, value in by_library.items() if value is not None
     }

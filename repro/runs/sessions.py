@@ -15,6 +15,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from repro.runs.attempts import AttemptRecord
+
 PAUSE_S = 6 * 3600.0
 """The longest time without a run within a session, in s. Machines without a recorded identity may be one machine that was
 lent and lent again within a working day, so that a shorter pause says little; from 3 to 12 hours the sessions of the kept
@@ -24,7 +26,7 @@ OF_GPU = ("name", "driver_version", "vbios_version", "memory.total")
 
 
 @dataclass(frozen=True)
-class Span:
+class RunSpan:
     """When and where a run was made: Unix times, and what it recorded of its machine."""
 
     run: str
@@ -33,14 +35,14 @@ class Span:
     environment: dict
 
 
-def span(run: str, description: dict, attempts: Iterable[dict]) -> Span:
+def span(run: str, description: dict, attempts: Iterable[AttemptRecord]) -> RunSpan:
     """A run's span, from its creation to the end of its last attempt."""
     began = description["created"]
-    ends = (attempt["started"] + attempt.get("wall_s", 0.0) for attempt in attempts)
-    return Span(run, began, max(ends, default=began), description["environment"])
+    ends = (attempt.ended for attempt in attempts)
+    return RunSpan(run, began, max(ends, default=began), description["environment"])
 
 
-def sessions(spans: Iterable[Span]) -> dict[str, str]:
+def sessions(spans: Iterable[RunSpan]) -> dict[str, str]:
     """The session of each run by the run's name: S1 for the first that began, and so on.
 
     A run begins another session than the last one on its machine if more than PAUSE_S lie between them, or if the machine

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -52,8 +51,7 @@ def signature(file: RunPath, signers: Path = SIGNERS) -> Signature | None:
 
     A signature by an unlisted key is good, and its text says that the owner is unknown.
     """
-    folder: RunPath = file.parent if isinstance(file, Path) else cast(zipfile.Path, file.parent)
-    beside = folder / f"{file.name}{SIGNATURE}"
+    beside = cast(RunPath, file.parent) / f"{file.name}{SIGNATURE}"
     if not beside.is_file():
         return None
     with tempfile.NamedTemporaryFile(suffix=SIGNATURE) as copy:
@@ -80,7 +78,7 @@ def keys_at_hand(folder: Path | None = None) -> list[Key]:
     """The user's SSH keys by which ssh-keygen can sign: in `folder`, ~/.ssh unless given, under ssh's own names."""
     folder = folder or Path.home() / ".ssh"
     there = (folder / name for name in NAMES if (folder / name).is_file())
-    return [Key(file, found) for file in there if (found := fingerprint(file))]
+    return [Key(file, digest) for file in there if (digest := fingerprint(file))]
 
 
 def fingerprint(key: Path) -> str | None:
@@ -89,8 +87,7 @@ def fingerprint(key: Path) -> str | None:
         done = _keygen(["-l", "-E", "sha256", "-f", str(key.absolute())])
     except (OSError, subprocess.TimeoutExpired):
         return None
-    words = done.stdout.decode("utf-8", "replace").split()
-    return words[1] if done.returncode == 0 and len(words) > 1 and words[1].startswith("SHA256:") else None
+    return done.stdout.decode("utf-8", "replace").split()[1] if done.returncode == 0 else None
 
 
 def sign(file: Path, key: Key, at_terminal: bool = False) -> None:
@@ -107,8 +104,8 @@ def sign(file: Path, key: Key, at_terminal: bool = False) -> None:
         )
     except OSError as error:
         raise RecordError(f"{file} cannot be signed without ssh-keygen: {error}") from error
-    found = signature(file)
-    if done.returncode or found is None or found.key != key.fingerprint:
+    signed = signature(file)
+    if signed is None or signed.key != key.fingerprint:
         beside.unlink(missing_ok=True)
         said = done.stderr.decode("utf-8", "replace").split("\n") if done.returncode else ["another key signed it"]
         raise RecordError(

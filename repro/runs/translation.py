@@ -17,35 +17,35 @@ ATTEMPT_MARK = ".attempt-"
 """What the names of units of the tuned program ended in, and what precedes the number of an attempt in its folder."""
 
 
-def description(found: dict) -> dict:
+def description(record: dict) -> dict:
     """A run's description, changed in place."""
-    plan = found.get("plan") or {}
+    plan = record.get("plan") or {}
     if "scale" in plan and "kind" not in plan:
         plan["kind"], plan["scale"] = OLD_SCALES.get(plan["scale"], ("bench", plan["scale"]))
-    if "peer" in found:
-        found["baseline"] = found.pop("peer")
-    if "corpora" in found:
-        found["datasets"] = found.pop("corpora")
+    if "peer" in record:
+        record["baseline"] = record.pop("peer")
+    if "corpora" in record:
+        record["datasets"] = record.pop("corpora")
     for unit in plan.get("units", ()):
         _rename(unit)
         _identify(unit)
-    return found
+    return record
 
 
-def configuration(found: dict) -> dict:
+def configuration(record: dict) -> dict:
     """An attempt's configuration of a trainer, changed in place."""
-    if "peer" in found:
-        found["baseline"] = found.pop("peer")
-    found.setdefault("program", "tuned")
-    return found
+    if "peer" in record:
+        record["baseline"] = record.pop("peer")
+    record.setdefault("program", "tuned")
+    return record
 
 
-def attempt(found: dict) -> dict:
+def attempt(record: dict) -> dict:
     """A recorded attempt, changed in place: its folder alone had its number."""
-    number = found.get("folder", "").rpartition(ATTEMPT_MARK)[2]
-    if "attempt" not in found and number.isdecimal():
-        found["attempt"] = int(number)
-    return found
+    number = record.get("folder", "").rpartition(ATTEMPT_MARK)[2]
+    if "attempt" not in record and number.isdecimal():
+        record["attempt"] = int(number)
+    return record
 
 
 def _rename(unit: dict) -> None:

@@ -33,12 +33,9 @@ PARTS = (
 
 
 def node_image(engine: SimulationEngine, kind: str) -> str:
-    """The tag of the image of nodes of a kind, bare or engine, built if these files have not been built yet."""
-    content = hashlib.sha256()
-    for path in sorted(HERE.iterdir()):
-        content.update(f"{path.name} {path.stat().st_mode} ".encode() + path.read_bytes())
-    tag = f"node-{kind}:{content.hexdigest()[:12]}"
-    if not engine.docker("image", "ls", "--quiet", tag):
+    """The tag of the image of nodes of a kind (bare, engine, hpc), built if these files have not been built yet."""
+    tag = _node_tag(kind)
+    if not has_node_image(engine, kind):
         say(f"building simulated nodes ({kind}), once, which takes minutes")
         base = debian(engine, "bookworm")
         engine.docker(
@@ -56,6 +53,18 @@ def node_image(engine: SimulationEngine, kind: str) -> str:
             HERE,
         )
     return tag
+
+
+def has_node_image(engine: SimulationEngine, kind: str) -> bool:
+    """Whether the engine has the image of nodes of a kind."""
+    return bool(engine.docker("image", "ls", "--quiet", _node_tag(kind)))
+
+
+def _node_tag(kind: str) -> str:
+    content = hashlib.sha256()
+    for path in sorted(HERE.iterdir()):
+        content.update(f"{path.name} {path.stat().st_mode} ".encode() + path.read_bytes())
+    return f"node-{kind}:{content.hexdigest()[:12]}"
 
 
 def debian(engine: SimulationEngine, suite: str) -> str:

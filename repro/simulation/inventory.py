@@ -17,7 +17,7 @@ USER = "runner"
 
 
 @dataclass(frozen=True)
-class Place:
+class SshEndpoint:
     """Where a node's sshd answers, the public key that it has, and further variables of this host."""
 
     address: str
@@ -41,12 +41,14 @@ def leave_to_caller() -> None:
                 os.chown(path, int(owner), int(os.environ.get("SUDO_GID", owner)), follow_symlinks=False)
 
 
-def write_ssh_config(folder: Path, places: Mapping[str, Place]) -> None:
+def write_ssh_config(folder: Path, endpoints: Mapping[str, SshEndpoint]) -> None:
     """The configuration for ssh, and known_hosts with the keys that the nodes have now, in an inventory's folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    known = "".join(f"{_as_known(place)} {place.host_key}\n" for place in places.values())
-    (folder / "known_hosts").write_text(known)
-    lines = [f"Host {node}\n  HostName {place.address}\n  Port {place.port}\n" for node, place in places.items()]
+    host_keys = "".join(f"{_as_known(endpoint)} {endpoint.host_key}\n" for endpoint in endpoints.values())
+    (folder / "known_hosts").write_text(host_keys)
+    lines = [
+        f"Host {node}\n  HostName {endpoint.address}\n  Port {endpoint.port}\n" for node, endpoint in endpoints.items()
+    ]
     lines.append(
         f"Host *\n  User {USER}\n  IdentityFile {KEY}\n  IdentitiesOnly yes\n  IdentityAgent none\n"
         f"  StrictHostKeyChecking yes\n  UserKnownHostsFile {folder}/known_hosts\n"
@@ -55,8 +57,8 @@ def write_ssh_config(folder: Path, places: Mapping[str, Place]) -> None:
     (folder / "ssh_config").write_text("".join(lines))
 
 
-def _as_known(place: Place) -> str:
-    return place.address if place.port == 22 else f"[{place.address}]:{place.port}"
+def _as_known(endpoint: SshEndpoint) -> str:
+    return endpoint.address if endpoint.port == 22 else f"[{endpoint.address}]:{endpoint.port}"
 
 
 def given_variables(words: Iterable[str]) -> dict[str, Any]:
@@ -64,17 +66,17 @@ def given_variables(words: Iterable[str]) -> dict[str, Any]:
     return {name: json.loads(value) for name, _, value in (word.partition("=") for word in words)}
 
 
-def write_inventory(folder: Path, places: Mapping[str, Place], variables: Mapping[str, Any]) -> Path:
+def write_inventory(folder: Path, endpoints: Mapping[str, SshEndpoint], variables: Mapping[str, Any]) -> Path:
     """The inventory itself: hosts.yml, and the cluster's variables; the folder."""
     hosts = {
         node: {
-            "ansible_host": place.address,
-            "ansible_port": place.port,
+            "ansible_host": endpoint.address,
+            "ansible_port": endpoint.port,
             "ansible_user": USER,
             "ansible_ssh_private_key_file": str(KEY),
-            **dict(place.variables),
+            **dict(endpoint.variables),
         }
-        for node, place in places.items()
+        for node, endpoint in endpoints.items()
     }
     (folder / "group_vars").mkdir(parents=True, exist_ok=True)
     # JSON is YAML

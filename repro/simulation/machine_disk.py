@@ -98,9 +98,9 @@ def system_disk() -> Disk:
                 "names an archive that has them, such as a snapshot; `python -m repro.simulation.machines lock` pins these"
             )
         _finish(root)
-        for name, kept in (("vmlinuz-*", disk.kernel), ("initrd.img-*", disk.initrd)):
+        for name, file in (("vmlinuz-*", disk.kernel), ("initrd.img-*", disk.initrd)):
             (made,) = (root / "boot").glob(name)
-            shutil.copy(made, scratch / kept.name)
+            shutil.copy(made, scratch / file.name)
         _write_disk(root, scratch / disk.image.name)
         shutil.rmtree(root)
         _keep(scratch, disk.folder)

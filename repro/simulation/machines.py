@@ -34,7 +34,7 @@ from repro.simulation.engine import NEEDED as ENGINE_NEEDED
 from repro.simulation.engine import SimulationEngineError, exclusive, running, stop
 from repro.simulation.inventory import (
     KEY,
-    Place,
+    SshEndpoint,
     given_variables,
     leave_to_caller,
     make_key,
@@ -46,7 +46,7 @@ from repro.simulation.nodes import CPU_CLUSTER, STARTED
 from repro.simulation.owners import PERSON, is_gone
 from repro.simulation.places import MACHINES, simulated_inventory
 from repro.simulation.qemu import Hardware
-from repro.utils.progress import said_meanwhile
+from repro.utils.progress import Stages, said_meanwhile
 
 MOST = 16
 MEMORY_MIB, PROCESSORS = 3072, 1
@@ -200,16 +200,16 @@ class Machines:
 
     def write_ssh_config(self) -> None:
         """The configuration for ssh, and the inventory's known_hosts."""
-        write_ssh_config(self.inventory, self._places())
+        write_ssh_config(self.inventory, self._endpoints())
 
     def write_inventory(self, **variables: Any) -> Path:
         """An inventory folder of these nodes, a CPU cluster with RDMA unless `variables` say otherwise; its path."""
         image = {**VM_CLUSTER["cluster_image"], "digest": self.image}
-        return write_inventory(self.inventory, self._places(), {**VM_CLUSTER, "cluster_image": image, **variables})
+        return write_inventory(self.inventory, self._endpoints(), {**VM_CLUSTER, "cluster_image": image, **variables})
 
-    def _places(self) -> dict[str, Place]:
+    def _endpoints(self) -> dict[str, SshEndpoint]:
         return {
-            node: Place(
+            node: SshEndpoint(
                 "127.0.0.1",
                 port,
                 _public(self._host_key(node)).read_text().strip(),
@@ -297,11 +297,11 @@ def _stop_unused_engine() -> None:
 def attach(name: str) -> Machines:
     """The machines that were brought up under a name."""
     try:
-        found = json.loads((MACHINES / name / RECORD).read_text())
+        recorded = json.loads((MACHINES / name / RECORD).read_text())
     except OSError:
         there = sorted(path.name for path in MACHINES.glob("*"))
         raise SimulationEngineError(f"{name} is not up" + (f"; up are: {', '.join(there)}" if there else "")) from None
-    return Machines(**{**found, "ports": tuple(found["ports"])})
+    return Machines(**{**recorded, "ports": tuple(recorded["ports"])})
 
 
 def remove_leftovers() -> list[str]:
@@ -324,23 +324,23 @@ def _free_ports(count: int) -> tuple[int, ...]:
     """Ports of this machine's loopback that nobody has."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return tuple(each.getsockname()[1] for each in sockets)
+        for opened in sockets:
+            opened.bind(("127.0.0.1", 0))
+        return tuple(opened.getsockname()[1] for opened in sockets)
 
 
 def _free_port(kind: socket.SocketKind) -> int:
-    with socket.socket(type=kind) as each:
-        each.bind(("", 0))
-        return each.getsockname()[1]
+    with socket.socket(type=kind) as opened:
+        opened.bind(("", 0))
+        return opened.getsockname()[1]
 
 
 def main(argv: list[str]) -> None:
     verb, *rest = argv or ["help"]
     if verb == "up" and len(rest) == 2:
-        now = ["the beginning"]
-        with said_meanwhile(lambda: now[-1]):
-            machines = up(rest[0], int(rest[1]), tell=now.append)
+        stages = Stages("the beginning")
+        with said_meanwhile(stages.now):
+            machines = up(rest[0], int(rest[1]), tell=stages.begin)
         print(machines.write_inventory())
     elif verb == "down" and len(rest) == 1:
         attach(rest[0]).down()

@@ -21,10 +21,10 @@ from typing import Any
 
 from repro.images.stack import tag_of
 from repro.simulation.engine import LABEL, SimulationEngine, SimulationEngineError, exclusive, running, start, stop
-from repro.simulation.images import STACK, node_image, trainer_image
+from repro.simulation.images import STACK, has_node_image, node_image, trainer_image, trainer_layout
 from repro.simulation.inventory import (
     KEY,
-    Place,
+    SshEndpoint,
     given_variables,
     leave_to_caller,
     make_key,
@@ -34,7 +34,7 @@ from repro.simulation.inventory import (
 from repro.simulation.owners import PERSON, is_gone, started
 from repro.simulation.places import HOME, MACHINES, simulated_inventory
 from repro.simulation.seed import seed
-from repro.utils.progress import said_meanwhile
+from repro.utils.progress import Stages, said_meanwhile
 
 CPU_CLUSTER: dict[str, Any] = {
     "cluster_gpu": "",
@@ -90,6 +90,8 @@ RIGHTS = (
     "/tmp:exec",
 )
 READY_S = 180
+BUILT_S, LOADED_S, NODE_IMAGE_S, NODE_S = 200, 30, 100, 4
+"""Seconds on two processors: the trainer image built, or only loaded; the nodes' own image built; a node started."""
 ENTER = ("nsenter", "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 CLEAN = ("env", "-i", "HOME=/root", f"PATH={PATH}", "DEBIAN_FRONTEND=noninteractive")
@@ -108,7 +110,7 @@ class Nodes:
     """The nodes of one cluster, up or not.
 
     `third` is the third number of their addresses, `image` the ID of the trainer image in their engines or empty,
-    `options` are further ones for `docker run`, `kept` the name of the disks that they started from or empty.
+    `options` are further ones for `docker run`, `disks` the name of the disks that they started from or empty.
     """
 
     engine: SimulationEngine
@@ -118,7 +120,7 @@ class Nodes:
     kind: str = "engine"
     image: str = ""
     options: tuple[str, ...] = ()
-    kept: str = ""
+    disks: str = ""
 
     @property
     def names(self) -> list[str]:
@@ -210,7 +212,7 @@ class Nodes:
             f"SIM_DEBIAN={self.engine.web}/debian",
             *(f"--add-host={n}:{self.address(n)}" for n in names),
             *self.options,
-            f"{self.kept}:{node}" if self.kept else node_image(self.engine, self.kind),
+            f"{self.disks}:{node}" if self.disks else node_image(self.engine, self.kind),
         )
 
     def keep(self, name: str) -> None:
@@ -250,14 +252,14 @@ class Nodes:
 
     def write_ssh_config(self) -> None:
         """The configuration for ssh, and the inventory's known_hosts with the keys that the nodes have now."""
-        write_ssh_config(self.inventory, self._places())
+        write_ssh_config(self.inventory, self._endpoints())
 
     def write_inventory(self, **variables: Any) -> Path:
         """An inventory folder of these nodes, a CPU cluster unless `variables` say otherwise; its path."""
-        return write_inventory(self.inventory, self._places(), {**cpu_cluster(self.image), **variables})
+        return write_inventory(self.inventory, self._endpoints(), {**cpu_cluster(self.image), **variables})
 
-    def _places(self) -> dict[str, Place]:
-        return {node: Place(self.address(node), 22, self.host_key(node)) for node in self.names}
+    def _endpoints(self) -> dict[str, SshEndpoint]:
+        return {node: SshEndpoint(self.address(node), 22, self.host_key(node)) for node in self.names}
 
     def remove(self, *nodes: str) -> None:
         """Remove nodes with their disks, all of them if none is named."""
@@ -284,16 +286,16 @@ def up(
     image: bool = False,
     owner: str = PERSON,
     options: tuple[str, ...] = (),
-    kept: str = "",
-    tell: Callable[[str], object] = str,
+    disks: str = "",
+    tell: Callable[[str, float], object] = lambda stage, seconds: None,
 ) -> Nodes:
-    """Bring up nodes, `bare`, with an `engine` or with `apptainer` besides, with the trainer `image` in their engines if asked for.
+    """Bring up nodes, `bare`, with an `engine`, or as `hpc` with Slurm and Apptainer besides; with the trainer `image` if asked for.
 
-    `options` are further ones for `docker run`, such as ("--ulimit", "memlock=65536"). `kept` are disks of such nodes
+    `options` are further ones for `docker run`, such as ("--ulimit", "memlock=65536"). `disks` are disks of such nodes
     that `Nodes.keep` kept, to start from; the new nodes get their addresses. EngineError if the name is taken or this
-    machine cannot do it. `tell` is called with each step as it begins.
+    machine cannot do it. `tell` is called with each stage as it begins, and about how many seconds it and the rest take.
     """
-    tell("the engine starts")
+    tell("the engine starts", 0)
     with exclusive():
         engine = start()
         if name in engine.clusters():
@@ -304,15 +306,16 @@ def up(
             )
         if not 0 < count <= MOST:
             raise SimulationEngineError(f"{count} simulated nodes: from 1 to {MOST} fit into a network")
+        ahead = count * NODE_S + (0 if has_node_image(engine, kind) else NODE_IMAGE_S)
         if image:
-            tell("the trainer image is brought to the engine")
+            tell("the trainer image is brought to the engine", ahead + (LOADED_S if trainer_layout() else BUILT_S))
         trainer = trainer_image(engine) if image else ""
-        tell("the nodes' own image is made, unless it was before")
+        tell("the nodes' own image is made, unless it was before", ahead)
         node_image(engine, kind)
-        third = _third_of(engine, f"{kept}:node1") if kept else _free_third(engine)
-        nodes = Nodes(engine, name, third, count, kind, trainer, options, kept)
+        third = _third_of(engine, f"{disks}:node1") if disks else _free_third(engine)
+        nodes = Nodes(engine, name, third, count, kind, trainer, options, disks)
         make_key()
-        what = json.dumps({"count": count, "kind": kind, "image": trainer, "options": options, "kept": kept})
+        what = json.dumps({"count": count, "kind": kind, "image": trainer, "options": options, "disks": disks})
         subnet = f"10.{engine.second}.{nodes.third}.0/24"
         engine.docker(
             "network",
@@ -332,8 +335,8 @@ def up(
     try:
         with ThreadPoolExecutor() as pool:
             for number, _ in enumerate(pool.map(nodes.start_node, nodes.names), 1):
-                tell(f"{number} of {count} nodes are started")
-        tell(f"{count} nodes are waited for")
+                tell(f"{number} of {count} nodes are started", (count - number + 1) * NODE_S)
+        tell(f"{count} nodes are waited for", NODE_S)
         nodes.wait()
         nodes.write_ssh_config()
         leave_to_caller()
@@ -384,7 +387,7 @@ def attach(name: str) -> Nodes:
     third = int(network["IPAM"]["Config"][0]["Subnet"].split(".")[2])
     what = json.loads(network["Labels"][f"{LABEL}.nodes"])
     options = tuple(what["options"])
-    return Nodes(engine, name, third, what["count"], what["kind"], what["image"], options, what.get("kept", ""))
+    return Nodes(engine, name, third, what["count"], what["kind"], what["image"], options, what.get("disks", ""))
 
 
 def take_down(name: str) -> None:
@@ -410,10 +413,10 @@ def main(argv: list[str]) -> None:
     verb, *rest = argv or ["help"]
     flags, rest = {word for word in rest if word.startswith("--")}, [w for w in rest if not w.startswith("--")]
     if verb == "up" and len(rest) == 2 and flags <= {"--bare", "--image"}:
-        now = ["the beginning"]
-        with said_meanwhile(lambda: now[-1]):
+        stages = Stages("the beginning")
+        with said_meanwhile(stages.now):
             kind = "bare" if "--bare" in flags else "engine"
-            nodes = up(rest[0], int(rest[1]), kind, "--image" in flags, tell=now.append)
+            nodes = up(rest[0], int(rest[1]), kind, "--image" in flags, tell=stages.begin)
         print(nodes.write_inventory())
     elif verb == "down" and len(rest) == 1:
         take_down(rest[0])

@@ -49,14 +49,36 @@ def time_left(spent: float, share: float) -> str:
     return f", {duration(spent / share * (1 - share))} left" if 0 < share <= 1 else ""
 
 
+class Stages:
+    """What a task does now, of stages that differ too much in length for its time left to follow from how many there are."""
+
+    def __init__(self, first: str):
+        self.begin(first)
+
+    def begin(self, what: str, seconds: float = 0) -> None:
+        """A stage begins; `seconds` are what it and all that follow took where they were measured, 0 if nobody knows."""
+        self._what, self._seconds, self._began = what, seconds, time.monotonic()
+
+    def now(self) -> str:
+        """The stage, and the time left unless it takes longer than where it was measured."""
+        left = self._seconds - (time.monotonic() - self._began)
+        return f"{self._what}, about {duration(left)} left" if left > 0 else self._what
+
+
 @contextmanager
-def said_meanwhile(now: Callable[[], str], say: Callable[[str], object] = to_stderr) -> Iterator[None]:
-    """Say every SILENCE_S seconds for how long the block has run, and what it does now."""
+def said_meanwhile(
+    now: Callable[[], str], say: Callable[[str], object] = to_stderr, share: Callable[[], float] = lambda: 0.0
+) -> Iterator[None]:
+    """Say every SILENCE_S seconds for how long the block has run, what it does now, and what is left.
+
+    `share` is how much of the work is done, 0 as long as that cannot be said.
+    """
     started, ended = time.monotonic(), threading.Event()
 
     def go_on() -> None:
         while not ended.wait(SILENCE_S):
-            say(f"{duration(time.monotonic() - started)}: {now()}")
+            spent = time.monotonic() - started
+            say(f"{duration(spent)}: {now()}{time_left(spent, share())}")
 
     thread = threading.Thread(target=go_on, daemon=True, name="progress")
     thread.start()

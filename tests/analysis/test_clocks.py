@@ -1,5 +1,6 @@
 """The times of an attempt contradict each other from the stated bounds on, and not before."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -9,6 +10,7 @@ from repro.planning.plan import make_plan
 from repro.published.cases import load_catalogue
 from repro.runs.metrics import METRICS
 from tests.support import raw_output
+from tests.support.attempts import recorded
 
 CASE = load_catalogue().case("DP_8x1x1_16_1536x16")
 (UNIT,) = make_plan([CASE], 8, "published", 1).units
@@ -20,7 +22,7 @@ ROWS = UNIT.config["iterations"] // INTERVAL
 SPAN = (ROWS - 1) * ROW
 WHOLE = ROWS * ROW
 ATTEMPT = {"folder": "x", "started": 999.0, "wall_s": WHOLE + 2}
-RANK_0 = METRICS.format(0)
+RANK_0, RANK_1 = METRICS.format(0), METRICS.format(1)
 
 
 def events(**edits):
@@ -33,7 +35,7 @@ def events(**edits):
 
 
 def said(*ranks, **changes):
-    return [(each.what, *each.says) for each in contradictions(UNIT, ATTEMPT | changes, ranks)]
+    return [(each.what, *each.says) for each in contradictions(UNIT, recorded(ATTEMPT | changes), ranks)]
 
 
 def whats(*ranks, **changes):
@@ -103,6 +105,26 @@ def test_throughput_and_latency_of_a_row_are_of_one_batch():
         ]
 
 
+def test_the_first_of_several_rows_of_another_batch_is_named():
+    ((what, (_, samples), _),) = said(events(event2={"throughput": 4.0}, event5={"throughput": 8.0}))
+    assert what == f"samples per iteration in the row of iteration {2 * INTERVAL} and of 1 others of {RANK_0}"
+    assert samples == pytest.approx(1.1 * BATCH)
+
+
+def test_a_second_start_event_begins_no_row():
+    """Who counts start events names it (`repro.analysis.what_ran`)."""
+    written = events()
+    assert said([written[0], *written]) == []
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_row_exactly_at_the_bound_is_within(sign):
+    """Rows without a duration: the bound is its part in seconds alone."""
+    rows = [{"event": "iteration", "iteration": at, "latency_ms": 0.0, "throughput": 0.0} for at in (1, 2)]
+    written = [row | {"time": time} for row, time in zip(rows, (0.0, sign * 0.001), strict=True)]
+    assert not [what for what in whats(written, nodes=["a"]) if what.startswith("seconds")]
+
+
 def test_the_rows_of_every_rank_have_times_of_their_own():
     found = whats(events(), events(event3={"latency_ms": 50}))
     assert found[0] == f"seconds of the row of iteration {3 * INTERVAL}" and len(found) == 3
@@ -141,7 +163,7 @@ def test_another_rank_takes_as_long_from_start_to_end(sign):
                 (
                     "seconds from start to end",
                     (RANK_0, pytest.approx(WHOLE + 1)),
-                    (METRICS.format(1), pytest.approx(WHOLE + 1 + sign * share * allowed)),
+                    (RANK_1, pytest.approx(WHOLE + 1 + sign * share * allowed)),
                 )
             ]
             if named
@@ -165,8 +187,10 @@ def test_a_rank_that_waits_prints_its_rows_when_rank_0_does(sign):
     at = 4
     allowed = 0.005 * (at - 1) * ROW + 0.3
     for share, named in ((0.98, False), (1.02, True)):
-        found = whats(events(), shifted(events(), sign * share * allowed, [at]))
-        assert found == ([f"seconds from iteration {INTERVAL} to {at * INTERVAL}"] if named else [])
+        found = said(events(), shifted(events(), sign * share * allowed, [at]))
+        own = (at - 1) * ROW
+        says = (RANK_0, pytest.approx(own)), (RANK_1, pytest.approx(own + sign * share * allowed))
+        assert found == ([(f"seconds from iteration {INTERVAL} to {at * INTERVAL}", *says)] if named else [])
 
 
 def without_losses(rank):
@@ -177,12 +201,31 @@ def test_a_rank_that_does_not_wait_prints_its_rows_before_rank_0():
     ahead = shifted(events(), -0.5 * ROW, range(2, ROWS + 1))
     assert said(events(), without_losses(ahead)) == []
     assert whats(events(), ahead) != []
+    assert said(events(), [*ahead[:2], *without_losses(ahead)[2:]]) == [], "it waited for one row only"
     at = ROWS
     late = shifted(events(event9={}), 0.98 * (0.005 * (at - 1) * ROW + 0.3), [at])
     late[-1]["time"] = max(late[-1]["time"], late[at]["time"])
     assert "seconds from iteration" not in " ".join(whats(events(), without_losses(late)))
     late = shifted(events(), 2.0, [4])
-    assert whats(events(), without_losses(late)) == [f"seconds from iteration {INTERVAL} to {4 * INTERVAL}"]
+    named = [f"seconds from iteration {INTERVAL} to {4 * INTERVAL}"]
+    assert whats(events(), without_losses(late)) == named
+    ends = {f"event{ROWS + 1}": {"time": 3.0}}
+    late = shifted(events(**ends), 2.0, [4])
+    assert whats(events(**ends), without_losses(late), wall_s=WHOLE + 5) == named, "ends may come long after the rows"
+
+
+@pytest.mark.parametrize("more", [{"loss": 1.0}, {}], ids=["waits", "does not wait"])
+def test_a_rank_exactly_at_the_bound_is_within(more):
+    """Rows and ends at one time on rank 0: the bound is its part in seconds alone."""
+    rows = [{"event": "iteration", "iteration": at, "latency_ms": 0.0, "throughput": 0.0, **more} for at in (1, 2)]
+
+    def rank(row, end):
+        times = zip(({"event": "start"}, *rows, {"event": "end"}), (0.0, 0.0, row, end), strict=True)
+        return [event | {"time": time} for event, time in times]
+
+    for row, end in ((0.3, 0.0), (0.0, 0.1)):
+        differing = said(rank(0.0, 0.0), rank(row, end), nodes=["a"])
+        assert RANK_0 not in [source for _, (source, _), _ in differing]
 
 
 def test_clocks_of_other_nodes_may_be_set_differently():
@@ -210,7 +253,10 @@ def test_ranks_on_a_busy_processor_lag(monkeypatch):
 
 @pytest.mark.parametrize(
     ("started", "wall_s", "named"),
-    [(1000.04, WHOLE, False), (1000.06, WHOLE, True), (999.0, WHOLE + 0.96, False), (999.0, WHOLE + 0.94, True)],
+    [
+        *((1000.04, WHOLE, False), (1000.06, WHOLE, True), (999.0, WHOLE + 0.96, False), (999.0, WHOLE + 0.94, True)),
+        *((1000.0 + 0.05, WHOLE, False), (1000.0, WHOLE - 0.05, False)),
+    ],
 )
 def test_all_lies_within_the_time_of_the_attempt(started, wall_s, named):
     found = said(events(), started=started, wall_s=wall_s)
@@ -230,11 +276,11 @@ def test_all_lies_within_the_time_of_the_attempt(started, wall_s, named):
 
 @pytest.mark.parametrize(
     ("count", "wall_s", "named"),
-    [(10, 44.1, False), (10, 43.9, True), (10, 500.0, False), (1, 2.0, False), (0, 2.0, False)],
+    [(10, 44.1, False), (10, 44.0, False), (10, 43.9, True), (10, 500.0, False), (1, 2.0, False), (0, 2.0, False)],
 )
 def test_an_attempt_takes_at_least_as_long_as_its_gpus_are_sampled(count, wall_s, named):
     samples = [{"index": index} for index in ("0", "1") for _ in range(count)] + [{"index": "2"}] * (count > 0)
-    attempt = ATTEMPT | {"started": 999.0, "wall_s": wall_s}
+    attempt = recorded(ATTEMPT | {"started": 999.0, "wall_s": wall_s})
     found = [
         (each.what, *each.says)
         for each in contradictions(UNIT, attempt, [events()], samples)
@@ -245,7 +291,7 @@ def test_an_attempt_takes_at_least_as_long_as_its_gpus_are_sampled(count, wall_s
         if named
         else []
     )
-    nodes = contradictions(UNIT, attempt | {"nodes": ["a"]}, [events()], samples)
+    nodes = contradictions(UNIT, replace(attempt, nodes=("a",)), [events()], samples)
     assert "seconds of the attempt" not in [each.what for each in nodes]
 
 

@@ -12,6 +12,7 @@ from repro.launch.program_code import program_code
 from repro.planning.plan import make_plan
 from repro.published.cases import load_catalogue
 from repro.runs.history import History, history
+from tests.support.attempts import recorded
 from tests.support.paths import ROOT
 
 CASE = load_catalogue().case("DP_1x1x1_2_1536x16")
@@ -51,7 +52,7 @@ def said(root, codes, commit=None, past=None):
     """What is said of attempts with these codes, by their units."""
     commit = git(root, "rev-parse", "HEAD") if commit is None else commit
     described = {"environment": {"git_commit": commit}, "plan": PLAN.as_json()}
-    attempts = [{"unit": unit, **({"code": found} if found else {})} for unit, found in codes]
+    attempts = [recorded({"unit": unit, **({"code": found} if found else {})}) for unit, found in codes]
     run = SimpleNamespace(description=lambda: described, attempts=lambda: attempts)
     return sentences(run, past or history(root), root)
 
@@ -149,7 +150,7 @@ def test_a_commit_without_the_program_is_named_unless_the_model_is_from_outside(
 
 def lacking(root, unproven, attempts=(), commit=None):
     described = {"environment": {"git_commit": commit or git(root, "rev-parse", "HEAD")}}
-    run = SimpleNamespace(description=lambda: described, attempts=lambda: list(attempts))
+    run = SimpleNamespace(description=lambda: described, attempts=lambda: list(map(recorded, attempts)))
     history.cache_clear()
     return withheld(run, unproven, history(root), root)
 

@@ -12,6 +12,7 @@ from repro.planning.trainer_config import config_of
 from repro.published.cases import Layout, load_catalogue
 from repro.published.figures import load_published_cluster
 from repro.utils.i18n import catalogue
+from tests.support.attempts import recorded
 from tests.support.synthetic import GPU, VERSIONS, environment
 
 CATALOGUE = load_catalogue()
@@ -251,6 +252,7 @@ def test_a_library_that_is_missing_is_the_reason_for_sockets(hca):
     info = replace(info_of(TWO_NODES, transports=SOCKETS), lacks_verbs=True)
     (reason,) = reasons(TWO_NODES, unit_of(TWO_NODES), env, CLUSTER, info)
     assert "NCCL used NET/Socket because it could not open libibverbs.so" in reason.text()
+    assert (reason.expected, reason.measured) == ("InfiniBand (mlx5_0)" if hca else "NET/IB", "NET/Socket")
 
 
 # Remarks
@@ -268,10 +270,10 @@ def remarked(case=EIGHT, report=None, env=None, config=(), attempts=(), **change
 def test_repeats_that_ran_beside_others_are_counted():
     beside = [{"attempt": "units/x/repeat-1.attempt-1", "nodes": ["n2"]}]
     attempts = [
-        {"status": "ok", "beside": beside},
-        {"status": "ok"},
-        {"status": "ok", "beside": beside},
-        {"status": "failed", "beside": beside},
+        recorded({"beside": beside}),
+        recorded({}),
+        recorded({"beside": beside}),
+        recorded({"status": "failed", "beside": beside}),
     ]
     found = remarked(attempts=attempts)["measurement"]
     assert found.text() == "measurement: 2 of 3 repeats ran while other attempts ran on other nodes"

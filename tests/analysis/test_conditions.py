@@ -18,18 +18,19 @@ from repro.analysis.conditions import (
     unmet,
 )
 from repro.runs.record import LAST_LOSSES
+from tests.support.attempts import recorded
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 CODE = {"sha256": "0" * 64, "changed": []}
 
 
-def attempt(status="ok", **recorded):
-    return {"status": status, "code": CODE, "losses": [10.0, 9.0], "last_losses": [10.0, 9.0], **recorded}
+def attempt(status="ok", **content):
+    return {"status": status, "code": CODE, "losses": [10.0, 9.0], "last_losses": [10.0, 9.0], **content}
 
 
 def evidence(*attempts, **environment):
     found = {"git_commit": COMMIT, "git_changed_files": 0, **environment}
-    return UnitEvidence(None, None, list(attempts), found, {}, None)
+    return UnitEvidence(None, None, list(map(recorded, attempts)), found, {}, None)
 
 
 def said(condition, *attempts, **environment):
@@ -144,10 +145,10 @@ def test_the_loss_of_every_repeat_that_succeeded_falls():
 
 
 @pytest.mark.parametrize("status", ["failed", "interrupted"])
-@pytest.mark.parametrize(("recorded", "counts"), [({"losses": [10.0]}, True), ({"losses": []}, False), ({}, True)])
-def test_an_attempt_that_had_begun_to_train_may_not_be_left_out(status, recorded, counts):
+@pytest.mark.parametrize(("content", "counts"), [({"losses": [10.0]}, True), ({"losses": []}, False), ({}, True)])
+def test_an_attempt_that_had_begun_to_train_may_not_be_left_out(status, content, counts):
     """One that recorded no losses at all is from before they were, and may have begun."""
-    lost = {"status": status, **recorded}
+    lost = {"status": status, **content}
     found = said(nothing_left_out, attempt(), lost, attempt())
     assert len(found) == counts
     assert not found or "1 of 3 attempts ended after their first row without a figure" in found[0][1]

@@ -14,6 +14,7 @@ from repro.launch.runner import Bench
 from repro.planning.convergence import make_convergence_plan
 from repro.runs.failures import Failure
 from repro.runs.record import Run
+from tests.support.attempts import recorded
 from tests.support.datasets import small_text, without_files
 from tests.support.metrics import row
 
@@ -32,7 +33,7 @@ def outcome(tmp_path, losses, limit=1.0):
     goals[name]["limit"] = limit
     rows = [row(n, loss, top_1=0.5) for n, loss in enumerate(losses, 1)]
     (tmp_path / "metrics-rank0.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return learned(plan, [{"unit": name, "status": "ok", "folder": "."}], tmp_path, goals)
+    return learned(plan, [recorded({"unit": name, "folder": "."})], tmp_path, goals)
 
 
 def test_the_last_losses_count(tmp_path):

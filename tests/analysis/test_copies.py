@@ -58,6 +58,8 @@ def test_noise_is_the_quotients_of_rows_that_differ():
     even = [{**row, "latency_ms": 50.0} for row in rows(1)]
     assert noise(even) == frozenset(), "rows of equal length were not measured"
     assert noise([{"iteration": 1, "latency_ms": 0}, {"iteration": 2, "latency_ms": 1}]) == frozenset()
+    short = [{"iteration": at, "latency_ms": latency} for at, latency in ((1, 0.5), (2, 0.4))]
+    assert noise(short) == frozenset({(2, 0.8)})
     first, second = rows(1)[:2]
     assert noise([first, second]) == frozenset({(20, round(second["latency_ms"] / first["latency_ms"], 9))})
 

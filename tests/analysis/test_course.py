@@ -10,11 +10,12 @@ from repro.analysis.course import contradictions, remarks
 from repro.planning.plan import Plan, make_plan
 from repro.published.cases import load_catalogue
 from repro.utils.sequential import Look
+from tests.support.attempts import recorded
 
 CASE, OTHER = "DP_1x1x1_2_1536x16", "bert_1n1g_bs24"
 PLAN = make_plan(load_catalogue().select(None, f"{CASE},{OTHER}"), 1, "published", 2)
-NAME = "20261126-100000-all-published"
-CREATED = float(calendar.timegm((2026, 11, 26, 10, 0, 0)))
+NAME = "20261126-100030-all-published"
+CREATED = float(calendar.timegm((2026, 11, 26, 10, 0, 30)))
 
 
 def attempt(unit, repeat, started, wall_s=10.0, number=1, status="ok", **more):
@@ -33,7 +34,7 @@ def description(name=NAME, created=CREATED, **environment):
 
 def said(attempts, plan=PLAN, **changes):
     run = SimpleNamespace(description=lambda: description(**changes))
-    return [(each.where, each.what, *each.says) for each in contradictions(run, plan, attempts)]
+    return [(each.where, each.what, *each.says) for each in contradictions(run, plan, list(map(recorded, attempts)))]
 
 
 def test_attempts_in_turn_contradict_nothing():
@@ -46,8 +47,8 @@ def test_attempts_in_turn_contradict_nothing():
 @pytest.mark.parametrize(
     ("seconds", "named"),
     [
-        *((0, False), (-59, False), (59, False), (61, True), (-61, True), (3600, False), (-14 * 3600, False)),
-        *((5.75 * 3600, False), (5.75 * 3600 + 61, True), (15 * 3600, False), (15 * 3600 + 900, True), (86_400, True)),
+        *((0, False), (-60, False), (60, False), (61, True), (-61, True), (3600, False), (-14 * 3600 - 5, False)),
+        *((5.75 * 3600, False), (5.75 * 3600 + 61, True), (15 * 3600, False), (15 * 3600 + 1, True), (86_400, True)),
     ],
 )
 def test_the_name_of_a_run_has_the_time_of_its_creation_in_some_zone(seconds, named):
@@ -67,7 +68,7 @@ def test_a_name_with_a_time_that_there_is_not_is_named():
     assert [what for _, what, *_ in said([], name="20261399-100000-all")] == ["time of the run"]
 
 
-@pytest.mark.parametrize(("started", "named"), [(-0.04, False), (-0.06, True)])
+@pytest.mark.parametrize(("started", "named"), [(-0.05, False), (-0.06, True)])
 def test_no_attempt_begins_before_the_run_was_created(started, named):
     first = attempt(CASE, 1, started)
     found = said([first])
@@ -91,6 +92,7 @@ def test_repeats_of_a_unit_begin_one_after_another():
     failed = [attempt(CASE, 1, 0, status="failed"), *IN_TURN[1:], attempt(CASE, 1, 40, number=2)]
     assert said(failed) == [], "what failed is tried again, at the end too"
     assert said(list(reversed(failed))) == [], "the lines of a record are in the order in which attempts ended"
+    assert said([attempt(CASE, repeat, 0, wall_s=0) for repeat in (1, 2)]) == []
     gap = [attempt(CASE, 1, 0), attempt(CASE, 3, 20), attempt(CASE, 5, 10)]
     assert [where for where, *_ in said(gap)] == [f"units/{CASE}/repeat-3.attempt-1"]
 
@@ -112,7 +114,7 @@ def pair(seconds, first=(), second=()):
     return [one, other]
 
 
-@pytest.mark.parametrize(("seconds", "together"), [(-5.1, False), (-4.9, None), (0.04, None), (0.06, True), (9, True)])
+@pytest.mark.parametrize(("seconds", "together"), [(-5.0, False), (-4.9, None), (0.04, None), (0.06, True), (9, True)])
 def test_attempts_at_the_same_time_name_each_other(seconds, together):
     """Those that are a little apart may, since nodes are taken before an attempt's time begins."""
     one, other = (f"units/{name}/repeat-1.attempt-1" for name in (CASE, OTHER))
@@ -134,8 +136,8 @@ def test_early_runs_of_other_kinds_did_not_record_it():
     curves = Plan(**{**vars(PLAN), "kind": "curves"})
     assert said(pair(5), curves) == []
     third = attempt(CASE, 2, 100)
-    recorded = [*pair(5), {**third, "beside": beside(attempt(OTHER, 2, 105))}, attempt(OTHER, 2, 105)]
-    assert len(said(recorded, curves)) == 3
+    attempts = [*pair(5), {**third, "beside": beside(attempt(OTHER, 2, 105))}, attempt(OTHER, 2, 105)]
+    assert len(said(attempts, curves)) == 3
 
 
 def test_an_attempt_that_was_killed_with_its_run_could_not_say_it():
@@ -175,10 +177,10 @@ def test_the_stopping_rule_is_asked_again_of_the_repeats_up_to_then(monkeypatch)
         return "decided" if len(attempts) == 3 else None
 
     monkeypatch.setattr(course, "why_enough", why_enough)
-    recorded = [
+    attempts = [
         each | {"enough": enough} for each, enough in zip(IN_TURN, (None, None, "decided", "decided"), strict=True)
     ]
-    assert said(recorded, plan) == [
+    assert said(attempts, plan) == [
         (IN_TURN[3]["folder"], "enough", ("attempts.jsonl", "decided"), ("the stopping rule", None))
     ]
     assert asked == [(1, CASE), (2, OTHER), (3, CASE), (4, OTHER)]
@@ -191,10 +193,10 @@ def test_the_stopping_rule_is_asked_again_of_the_repeats_up_to_then(monkeypatch)
 
 
 def remarked(attempts, plan=PLAN, **environment):
-    return [str(each) for each in remarks(description(**environment), plan, attempts)]
+    return [str(each) for each in remarks(description(**environment), plan, list(map(recorded, attempts)))]
 
 
-@pytest.mark.parametrize(("seconds", "named"), [(4.9, False), (5.1, True)])
+@pytest.mark.parametrize(("seconds", "named"), [(5.0, False), (5.1, True)])
 def test_a_time_without_attempts_is_remarked(seconds, named):
     late = [*IN_TURN[:3], attempt(OTHER, 2, 30 + seconds)]
     text = (
@@ -217,6 +219,9 @@ def test_before_the_first_attempt_only_a_cluster_takes_time():
 def test_a_long_attempt_beside_short_ones_leaves_no_time_without_attempts():
     long = [attempt(CASE, 1, 0, 100), attempt(OTHER, 1, 1, 5), attempt(CASE, 2, 95, 10), attempt(OTHER, 2, 105)]
     assert remarked(long) == []
+    at_once = [attempt(CASE, 1, 0), attempt(OTHER, 1, 1, 9, status="failed")]
+    later = [attempt(OTHER, 1, 20, number=2), attempt(CASE, 2, 30), attempt(OTHER, 2, 40)]
+    assert remarked([*at_once, *later]) == [], "one of the two that ended last had failed"
 
 
 def test_repeats_that_were_not_run_are_remarked_unless_a_rule_stopped_them():

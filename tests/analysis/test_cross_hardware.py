@@ -13,28 +13,13 @@ from repro.analysis.cross_hardware import (
     published_scaling,
 )
 from repro.analysis.ratio import repeated_ratio
-from repro.analysis.results import Result
-from repro.planning.plan import make_plan
 from repro.published.cases import Layout, load_catalogue
+from tests.support.synthetic import measured
 
 CATALOGUE = load_catalogue()
 SINGLE, EIGHT, SIXTEEN = "DP_1x1x1_2_1536x16", "DP_8x1x1_16_1536x16", "DP_16x1x1_32_1536x16"
 TENSOR, MIXED, BALANCED = "MP_1x8x1_16_1536x16", "2D_2x4x1_16_1536x16", "2D_4x2x1_16_1536x16"
 UNSHARDED, SHARDED = "gpt2_small_1n8g_bs4_zero0", "gpt2_small_1n8g_bs4_zero1"
-
-
-def measured(*names, throughput=None, memory=None):
-    """These cases with results: as published, times the factors by name."""
-    found = []
-    for name in names:
-        case = CATALOGUE.case(name)
-        (unit,) = make_plan([case], case.layout.world_size, "published", 1).units
-        value = float(case.published.throughput) * (throughput or {}).get(name, 1.0)
-        mib = case.published.memory_mib and float(case.published.memory_mib) * (memory or {}).get(name, 1.0)
-        spread = (0.99 * value, value, 1.01 * value)
-        result = Result(unit, spread, value, 0.01, 1.0, mib, 1.0, 1.0, None, 0, 3)
-        found.append((case, result))
-    return found
 
 
 def without_result(name):

@@ -29,7 +29,8 @@ from repro.runs.manifest import record
 from repro.runs.metrics import METRICS
 from repro.runs.record import RecordError, Run
 from tests.support import raw_output
-from tests.support.synthetic import add_attempt, published_run
+from tests.support.attempts import recorded
+from tests.support.synthetic import add_attempt, edit_starts, environment, published_run
 
 KEPT = sorted(REPRODUCED.glob("*/runs/[0-9]*.zip"))
 CASE = load_catalogue().case("DP_8x1x1_16_1536x16")
@@ -97,6 +98,38 @@ def test_a_failed_attempt_claims_nothing_and_a_killed_one_is_no_contradiction(ru
     assert found.differences == () and found.unrecorded == (killed.relative_to(run.folder).as_posix(),)
     assert "it was killed with its run" in found.lines()[0]
     require(run)
+
+
+def test_a_failure_whose_ranks_all_reached_their_end_is_remarked(run):
+    add_attempt(run, CASE, 3, status="failed")
+    (*others, failed) = lines_of(run)
+    metrics = run.folder / failed["folder"] / METRICS.format(3)
+    whole = metrics.read_text()
+
+    def remarked():
+        return [str(remark) for remark in examine(run).remarks if "recorded as" in str(remark)]
+
+    text = f"{failed['folder']}: recorded as failed, although all of its ranks trained to their end"
+    assert remarked() == [text]
+    for cut in ("".join(whole.splitlines(keepends=True)[:-1]), ""):
+        metrics.write_text(cut)
+        assert remarked() == []
+    metrics.write_text(whole)
+    for changes in ({"unit": "another"}, {"folder": "elsewhere"}):
+        run.attempts_file.write_text("".join(json.dumps(line) + "\n" for line in (*others, failed | changes)))
+        assert remarked() == []
+
+
+@pytest.mark.parametrize("cluster", [{}, {"hosts": ["node1"]}])
+def test_gpus_of_a_cluster_s_nodes_are_not_those_of_the_controller(tmp_path, cluster):
+    run = published_run(tmp_path, [CASE.name], (1.0,), env=environment(cluster=cluster))
+    edit_starts(run, lambda start: start | {"gpu": "NVIDIA H100"})
+    assert ("GPU" in {difference.what for difference in examine(run).differences}) is not bool(cluster)
+
+
+def test_counters_that_were_recorded_are_in_the_attempt_s_folder(run):
+    record_again(run, lambda line: line.update(adapters={"node1": {}}))
+    assert said(examine(run).differences) == [("adapters", (RECORD, {"node1": {}}), (FILE.format("*"), {}))]
 
 
 def test_a_unit_of_another_plan_is_named(run):
@@ -219,7 +252,7 @@ def test_another_rank_has_the_same_rows_and_losses():
 
 def attempt(repeat=1, number=1, unit=CASE.name, **changes):
     folder = f"units/{unit}/repeat-{repeat}.attempt-{number}"
-    return {"unit": unit, "repeat": repeat, "folder": folder, "status": "ok", **changes}
+    return recorded({"unit": unit, "repeat": repeat, "folder": folder, **changes})
 
 
 PLAN = make_plan([CASE], 8, "published", 2)
@@ -306,7 +339,7 @@ def test_a_configuration_that_is_not_the_planned_one_is_named(tmp_path):
 
 
 def test_a_copied_attempt_is_named(run):
-    first, second = (run.folder / each["folder"] for each in run.attempts())
+    first, second = (run.folder / each.folder for each in run.attempts())
     (second / METRICS.format(0)).write_bytes((first / METRICS.format(0)).read_bytes())
     found = [line for line in examine(run).lines() if "a copy of" in line]
     assert len(found) == 1 and found[0].startswith(str(second.relative_to(run.folder)))
@@ -472,7 +505,7 @@ def test_losses_are_compared_as_lists_and_other_lists_in_full():
 
 
 def test_a_copy_is_said_with_what_it_is_a_copy_of(run):
-    first, second = (each["folder"] for each in run.attempts())
+    first, second = (each.folder for each in run.attempts())
     (run.folder / second / RANK_0).write_bytes((run.folder / first / RANK_0).read_bytes())
     found = [each for each in examine(run).differences if each.what == "an attempt of its own"]
     assert [(each.where, each.says) for each in found] == [(second, ((RECORD, "yes"), (RANK_0, f"a copy of {first}")))]

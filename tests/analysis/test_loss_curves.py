@@ -21,6 +21,7 @@ from repro.analysis.loss_curves import (
 from repro.planning.loss_curves import CONTROL, ERROR, LAYOUT, REFERENCE, make_curve_plan
 from repro.planning.plan import Plan, PlanError
 from repro.trainers.config import parse
+from tests.support.attempts import recorded
 from tests.support.metrics import row
 from tests.support.paths import ROOT
 from tests.support.runs import only_run
@@ -43,7 +44,7 @@ def write(folder, name, losses, repeat=1):
     attempt.mkdir()
     rows = [row(step, loss) for step, loss in enumerate(losses, 1)]
     (attempt / "metrics-rank0.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return {"unit": name, "status": "ok", "folder": attempt.name, "repeat": repeat}
+    return recorded({"unit": name, "folder": attempt.name, "repeat": repeat})
 
 
 def compared(tmp_path, changed, model="gpt"):

@@ -98,6 +98,7 @@ def test_a_unit_trains_as_the_one_that_it_follows():
     assert said(configured(1, dropout=0.5)) == [
         (f"{NAME}.tuned", "dropout", ("run.json", 0.5), (NAME, PLAN.units[0].config.get("dropout")))
     ]
+    assert said(configured(1, own=1)) == [(f"{NAME}.tuned", "own", ("run.json", 1), (NAME, None))]
     for free in ("case", "baseline", "data"):
         assert said(configured(2, **{free: {"kind": "synthetic"}})) == []
     alone = replace(PLAN, units=PLAN.units[2:])

@@ -26,6 +26,7 @@ from repro.planning.profiling import INTERVAL, ITERATIONS, as_profile
 from repro.published.cases import load_catalogue
 from repro.report.run.profile import profile_figures, profile_section
 from repro.trainers.config import parse
+from tests.support.attempts import recorded
 from tests.support.clusters import cpu_inventory
 from tests.support.metrics import row
 from tests.support.paths import STANDIN, TRAINER_PYTHON
@@ -353,7 +354,7 @@ def kept(folder: Path, name: str, *kernels):
     )
     names = {n: kernel for n, (kernel, _) in enumerate(kernels)}
     profile_of(Trace("", ((0, 0),), names, records), 0.0, 0.1, 1).write(folder / name)
-    return {"unit": name, "status": "ok", "folder": name}
+    return recorded({"unit": name, "folder": name})
 
 
 def test_classes_are_sorted_by_what_oneflow_spends_more(tmp_path):

@@ -7,6 +7,8 @@ import pytest
 from repro.analysis.rehearsal import rehearsed
 from repro.planning.rehearsal import make_rehearsal_plan
 from repro.published.cases import load_catalogue
+from repro.runs.attempts import AttemptRecord
+from tests.support.attempts import recorded
 
 LOSSES = [6.2, 6.1, 6.0, 5.9, 5.8]
 
@@ -16,21 +18,15 @@ def plan():
     return make_rehearsal_plan(load_catalogue().select("gpt", "MP_1x8x1_16_1536x16"), most_ranks=2)
 
 
-def attempt(unit, folder, losses=LOSSES, status="ok", failure=None) -> dict:
+def attempt(unit, folder, losses=LOSSES, status="ok", failure=None) -> AttemptRecord:
     """What a run records of an attempt, whose ranks had 300 MiB each."""
     (folder / unit.name).mkdir()
     for rank in range(unit.world_size):
         row = {"event": "iteration", "iteration": 10, "time": 1.0, "throughput": 2.0, "latency_ms": 3.0, "loss": 6.2}
         row |= {"memory_mib": 250.0, "peak_memory_mib": 300.0}
         (folder / unit.name / f"metrics-rank{rank}.jsonl").write_text(json.dumps(row) + "\n")
-    return {
-        "unit": unit.name,
-        "status": status,
-        "losses": losses,
-        "folder": unit.name,
-        "wall_s": 12.5,
-        "failure": failure,
-    }
+    content = {"unit": unit.name, "status": status, "losses": losses, "folder": unit.name}
+    return recorded(content, wall_s=12.5, failure=failure)
 
 
 def test_a_training_that_ends_with_the_losses_of_one_process_holds(plan, tmp_path):

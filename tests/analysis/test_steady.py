@@ -1,6 +1,7 @@
 """The steady state: windows of which it is the median, what is left out of it, and that it decides nothing."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -30,30 +31,36 @@ def written(file, latencies_ms, after_s=0.07):
 
 def test_the_first_two_windows_and_single_later_ones_do_not_move_it(tmp_path):
     found = steady.windows(written(tmp_path / "metrics", [900.0, 93.0, 100.0, 400.0, 100.0]))
-    assert found["steady_samples_per_s"] == pytest.approx(80.0)
-    assert found["second_window_s"] == pytest.approx(-0.07), "ten iterations, each 7 ms shorter"
-    assert found["after_last_row_s"] == pytest.approx(0.07)
+    assert found.steady_samples_per_s == pytest.approx(80.0)
+    assert found.second_window_s == pytest.approx(-0.07), "ten iterations, each 7 ms shorter"
+    assert found.after_last_row_s == pytest.approx(0.07)
     longer = steady.windows(written(tmp_path / "metrics", [900.0, 103.0, 100.0]))
-    assert longer["second_window_s"] == pytest.approx(0.03) and longer["steady_samples_per_s"] == pytest.approx(80.0)
+    assert longer.second_window_s == pytest.approx(0.03) and longer.steady_samples_per_s == pytest.approx(80.0)
 
 
 @pytest.mark.parametrize("latencies_ms", [[], [900.0], [900.0, 100.0]])
 def test_a_run_of_two_windows_has_none(tmp_path, latencies_ms):
-    assert steady.windows(written(tmp_path / "metrics", latencies_ms)) == {}
-    assert steady.windows(tmp_path / "missing") == {}
+    assert steady.windows(written(tmp_path / "metrics", latencies_ms)) is None
+    assert steady.windows(tmp_path / "missing") is None
 
 
 def test_attempts_that_succeeded_have_it_and_what_is_recorded_stays(tmp_path):
     run = bench_run(tmp_path, "kept")
     recorded, found = run.attempts(), steady.attempts(run)
     for before, after in zip(recorded, found, strict=True):
-        assert before.items() <= after.items()
-        added = after.keys() - before.keys()
-        assert added == ({"steady_samples_per_s", "second_window_s", "after_last_row_s"} if added else set())
-        assert bool(added) == (before["status"] == "ok")
-        assert after.get("steady_samples_per_s") == pytest.approx(before.get("throughput"))
+        assert replace(after, windows=None) == before and after.as_json() == before.as_json()
+        assert (after.windows is not None) == (before.status == "ok")
+        assert not after.windows or after.windows.steady_samples_per_s == pytest.approx(before.throughput)
     loaded = frames.load(run)
     assert loaded.steady_samples_per_s.isna().tolist() == (loaded.status != "ok").tolist()
+
+
+def times(attempt, factor):
+    """The attempt, in its steady state this many times as fast."""
+    if attempt.windows is None:
+        return attempt
+    speed = attempt.windows.steady_samples_per_s * factor
+    return replace(attempt, windows=replace(attempt.windows, steady_samples_per_s=speed))
 
 
 def test_ratios_have_it_beside_the_rules_figure(tmp_path):
@@ -61,10 +68,7 @@ def test_ratios_have_it_beside_the_rules_figure(tmp_path):
     plan, attempts = Plan.from_json(run.description()["plan"]), steady.attempts(run)
     relation = baseline_relations(summarise(plan, attempts))[0]
     base = relation.base.unit.name
-    halved = [
-        {**each, "steady_samples_per_s": each["steady_samples_per_s"] / 2} if each["unit"] == base else each
-        for each in attempts
-    ]
+    halved = [times(each, 0.5) if each.unit == base else each for each in attempts]
     changed = baseline_relations(summarise(plan, halved))[0]
     assert changed.steady == pytest.approx(2 * relation.steady) and changed.ratio == relation.ratio
     assert baseline_relations(summarise(plan, run.attempts()))[0].steady is None, "not known without metrics"
@@ -73,7 +77,7 @@ def test_ratios_have_it_beside_the_rules_figure(tmp_path):
 def test_no_verdict_is_drawn_from_it(tmp_path):
     run = published_run(tmp_path, [SINGLE, EIGHT], (1.0, 1.001, 0.999, 1.002, 0.998, 1.0), label="run")
     plan, attempts = Plan.from_json(run.description()["plan"]), steady.attempts(run)
-    doubled = [{**each, "steady_samples_per_s": 2 * each["steady_samples_per_s"]} for each in attempts]
+    doubled = [times(each, 2.0) for each in attempts]
     found = [judge(run, plan, each, summarise(plan, each)).as_json() for each in (run.attempts(), attempts, doubled)]
     assert found[0]["verdicts"] and found[0] == found[1] == found[2]
 
@@ -82,4 +86,4 @@ def test_a_training_ends_with_its_last_event(tmp_path):
     file = written(tmp_path / "metrics", [100.0] * 4)
     last_row = [json.loads(line)["time"] for line in file.read_text().splitlines() if "latency_ms" in line][-1]
     file.write_text(file.read_text() + json.dumps({"event": "end", "time": last_row + 2.5}) + "\n")
-    assert steady.windows(file)["after_last_row_s"] == pytest.approx(2.5)
+    assert steady.windows(file).after_last_row_s == pytest.approx(2.5)

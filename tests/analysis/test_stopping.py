@@ -116,7 +116,7 @@ def stopped(tmp_path, names, counts, **changes):
     description = read_json(run.folder / "run.json")
     description["plan"] |= {"repeats": 12, "looks": [vars(look) for look in LOOKS], **changes}
     plan = Plan.from_json(description["plan"])
-    attempts = [each for each in run.attempts() if each["repeat"] <= counts[each["unit"]]]
+    attempts = [each for each in run.attempts() if each.repeat <= counts[each.unit]]
     return [why_enough(run, plan, attempts, unit) for unit in plan.units]
 
 

@@ -22,6 +22,7 @@ from repro.analysis.verification import (
 from repro.runs import digests, manifest, program_versions
 from repro.runs.files import KEPT, PREFLIGHT, RecordError
 from repro.runs.history import History
+from tests.support.attempts import recorded
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -159,7 +160,7 @@ def test_a_kept_archive_elsewhere_is_compared_with_the_list_of_the_checkout(monk
 
 def test_each_log_that_was_cut_is_named_with_what_is_kept_of_it():
     cut = [{"path": "log", "printed": 9, "kept": 4}, {"path": "metrics-rank0.jsonl", "printed": 8, "kept": 2}]
-    attempts = [{"folder": "units/a"}, {"folder": "units/b", "cut": cut}]
+    attempts = [recorded({"folder": "units/a"}), recorded({"folder": "units/b", "cut": cut})]
     assert list(_cut(SimpleNamespace(attempts=lambda: attempts))) == [
         (True, "units/b/log was cut as it was recorded: 4 of the 9 bytes that were printed are kept"),
         (

@@ -106,6 +106,12 @@ def test_a_published_program_has_few_other_operators(share, published):
     assert other_operators(PUBLISHED.report, PUBLISHED.config, fewer) == pytest.approx(20 / total)
 
 
+def test_a_program_exactly_at_the_bound_is_the_published_one(monkeypatch):
+    census = job(PUBLISHED, new=5)
+    monkeypatch.setattr(what_ran, "OTHER_OPERATORS", other_operators(PUBLISHED.report, PUBLISHED.config, census))
+    assert said(PUBLISHED, ranks_of(PUBLISHED, census)) == []
+
+
 def test_what_amp_adds_on_a_gpu_is_no_other_operator():
     case = load_catalogue().case("DP_1x1x1_2_1536x16")
     (unit,) = make_plan([case], 1, "published", 1).units
@@ -149,9 +155,10 @@ def test_every_rank_is_looked_at():
     ranks = ranks_of(PUBLISHED, JOBS[PUBLISHED.name])
     ranks[1][0]["versions"] = {"torch": "2"}
     assert said(PUBLISHED, ranks) == [("framework", ("the plan", "oneflow"), (RANK_1, "pytorch"))]
-    ranks = ranks_of(PUBLISHED, JOBS[PUBLISHED.name])
-    ranks[1].insert(0, ranks[1][0])
-    assert said(PUBLISHED, ranks) == [("start events", (RANK_1, 2), ("a rank", 1))]
+    for rank, name in enumerate((RANK_0, RANK_1)):
+        ranks = ranks_of(PUBLISHED, JOBS[PUBLISHED.name])
+        ranks[rank].insert(1, ranks[rank][0] | {"versions": {"torch": "2"}, "data": {"kind": "ofrecord"}})
+        assert said(PUBLISHED, ranks) == [("start events", (name, 2), ("a rank", 1))], "the first is read"
     assert said(PUBLISHED, [[each for each in rank if each["event"] != "start"] for rank in ranks]) == [
         ("start events", (name, 0), ("a rank", 1)) for name in (RANK_0, RANK_1)
     ]
@@ -220,6 +227,14 @@ def test_each_setting_of_pytorch_is_that_of_its_variant(name):
     settings = {**start_of(BASELINE, 0)["settings"], name: True}
     assert said(BASELINE, ranks_of(BASELINE, settings=settings)) == [
         (f"setting {name} of PyTorch", ("the plan", False), (RANK_0, True))
+    ]
+
+
+def test_a_baseline_without_a_variant_computes_in_fp32():
+    plain = replace(BASELINE, config={**BASELINE.config, "baseline": None})
+    settings = {"amp": False, "tf32_matmul": True, "tf32_cudnn": False}
+    assert said(plain, ranks_of(BASELINE, settings=settings)) == [
+        ("setting tf32_matmul of PyTorch", ("the plan", False), (RANK_0, True))
     ]
 
 

@@ -38,6 +38,7 @@ from tests.support.bent import (
     listed_in,
     print_table,
 )
+from tests.support.runs import attempts
 from tests.support.synthetic import add_attempt, published_run
 
 BENT = "20261122-231005-gpt-published"
@@ -70,7 +71,7 @@ def faster_record(scene: Scene) -> None:
 
 def faster_logs(scene: Scene) -> None:
     row = re.compile(r"^(\| \d+ +\| \d+ +\| \d+ +\| )([\d.]+)( +\| )([\d.]+)", re.MULTILINE)
-    for each in on_two_gpus(Run(scene.run).attempts()):
+    for each in on_two_gpus(attempts(scene.run)):
         log = scene.run / each["folder"] / LOG
         bent = row.sub(lambda m: f"{m[1]}{float(m[2]) * FASTER}{m[3]}{float(m[4]) / FASTER}", log.read_text())
         log.write_text(bent)
@@ -86,7 +87,7 @@ def faster_metrics(scene: Scene, ranks=(0,), clock=False) -> None:
             if clock:
                 event["time"] = begun + (event["time"] - begun) / FASTER
 
-    for each in on_two_gpus(Run(scene.run).attempts()):
+    for each in on_two_gpus(attempts(scene.run)):
         for rank in ranks:
             edit_lines(scene.run / each["folder"] / METRICS.format(rank), change)
 
@@ -397,7 +398,7 @@ def constant_loss(scene):
 @attack("slow repeats broken off and tried again", r"ended after their first row without a figure")
 def broken_off(scene):
     run = published_run(scene.runs, [CASE.name], SOUND)
-    losses = run.attempts()[0]["losses"]
+    losses = run.attempts()[0].losses
     for _ in range(3):
         add_attempt(run, CASE, 2, status="failed", losses=losses)
     return [verdict(run)]

@@ -36,6 +36,7 @@ from tests.support.bent import (
     listed_in,
     print_table,
 )
+from tests.support.runs import attempts
 from tests.support.synthetic import published_run
 
 BENT = "20261126-025735-all-published"
@@ -116,7 +117,7 @@ def swap_units(scene: Scene, one: str, other: str) -> None:
             texts = own.read_text(), its.read_text()
             own.write_text(texts[1])
             its.write_text(texts[0])
-    kept = {each["folder"]: each for each in Run(scene.run).attempts()}
+    kept = {each["folder"]: each for each in attempts(scene.run)}
     places = [tuple(each.relative_to(scene.run).as_posix() for each in pair) for pair in pairs]
     of = dict(places) | {second: first for first, second in places}
 
@@ -680,7 +681,7 @@ def invented_neighbour(scene):
 )
 def copied_and_scaled(scene):
     first, second = scene.attempts(CASE)
-    begun = next(each["started"] for each in Run(scene.run).attempts() if scene.run / each["folder"] == second)
+    begun = next(each.started for each in Run(scene.run).attempts() if scene.run / each.folder == second)
     for rank in (0, 1):
         text = (first / METRICS.format(rank)).read_text()
         origin = json.loads(text.splitlines()[0])["time"]

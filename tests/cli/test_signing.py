@@ -2,6 +2,7 @@
 
 import io
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 
@@ -38,6 +39,26 @@ def test_a_key_at_hand_signs_once_somebody_agrees(home, monkeypatch, capsys, sai
     assert (key.file, key.fingerprint, signer) == (home, fingerprint(home), fingerprint(home))
     asked = capsys.readouterr().out
     assert f"Sign this and all later archives of h200 by {home} ({key.fingerprint})?" in asked
+
+
+def test_a_question_is_shown_before_its_answer_is_read(home, monkeypatch):
+    shown = io.BytesIO()
+
+    def readline():
+        assert shown.getvalue().endswith(b"[Y/n] ")
+        return "n\n"
+
+    monkeypatch.setattr(signing, "at_terminal", lambda: True)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(readline=readline))
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BufferedWriter(shown)))
+    assert chosen_key("h200", None, None) == (None, UNSIGNED)
+
+
+def test_of_several_keys_the_first_is_offered(home, monkeypatch):
+    answering(monkeypatch, "y\n")
+    other = home.with_name("id_rsa")
+    subprocess.run(["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", other], check=True, capture_output=True)
+    assert chosen_key("h200", None, None)[0].file == home
 
 
 @pytest.mark.parametrize("said", ["n\n", "no\n", "what?\n"])
@@ -86,6 +107,17 @@ def test_a_file_that_is_no_key_is_refused(home):
         chosen_key("h200", None, "/nowhere")
 
 
-def test_tests_are_at_no_terminal(monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO(""))
-    assert not at_terminal()
+@pytest.mark.parametrize(
+    ("there", "foreground", "expected"),
+    [(True, 7, True), (True, 8, False), (False, 7, False), (True, OSError(), False), (True, ValueError(), False)],
+)
+def test_a_person_answers_in_the_foreground_of_a_terminal(monkeypatch, there, foreground, expected):
+    def group(number):
+        if isinstance(foreground, Exception):
+            raise foreground
+        return foreground
+
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: there, fileno=lambda: 0))
+    monkeypatch.setattr("os.tcgetpgrp", group)
+    monkeypatch.setattr("os.getpgrp", lambda: 7)
+    assert at_terminal() is expected

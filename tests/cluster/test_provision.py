@@ -223,6 +223,18 @@ def test_what_was_added_is_taken_back(record, tmp_path):
     assert shared.read_text() == "127.0.0.1 localhost\n::1 x\n"
 
 
+def test_a_unit_is_disabled_before_it_is_removed(record, tmp_path, monkeypatch):
+    monkeypatch.setattr(record.module, "UNITS", str(tmp_path))
+    unit, absent = tmp_path / "ours.service", tmp_path / "absent.service"
+    begin(record, [unit, absent])
+    unit.write_text("[Service]\n")
+    end(record)
+    done, _ = record().undo([], pretend=False)
+    assert done[:2] == ["disable ours.service", f"removed {unit}"]
+    disabled = [argv for argv in record.asked if argv[:2] == ("systemctl", "disable")]
+    assert disabled == [("systemctl", "disable", "--now", "ours.service")]
+
+
 def test_what_others_did_since_stays(record, tmp_path):
     theirs, work, engine = tmp_path / "theirs.conf", tmp_path / "work", tmp_path / "engine"
     theirs.write_text("as it was\n")
@@ -427,9 +439,11 @@ def test_what_ansible_does_now_is_read_from_its_callback(tmp_path):
     assert provision_module._now(summary) == "Ansible starts"
     now.write_text('["base : Pack')
     assert provision_module._now(summary) == "Ansible starts"
-    now.write_text(json.dumps(["base : Packages", [f"n{number}" for number in range(8)]]))
+    assert provision_module._share(summary) == 0
+    now.write_text(json.dumps(["base : Packages", [f"n{number}" for number in range(8)], 0.25]))
+    assert provision_module._share(summary) == 0.25
     assert provision_module._now(summary) == "role 1 of 9, base : Packages: n0, n1, n2, n3, n4, n5 and 2 more"
-    now.write_text(json.dumps(["Look at the platform", []]))
+    now.write_text(json.dumps(["Look at the platform", [], 0]))
     assert provision_module._now(summary) == "Look at the platform"
 
 

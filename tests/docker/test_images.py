@@ -63,7 +63,7 @@ def test_image_check_finds_another_nccl(built, engine, monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", engine["DOCKER_HOST"])
     probed = probe(Engine.connect(), tag_of("cu102"), environment={"LD_PRELOAD": ""})
     findings = compare(probed, "cu102", load_pins().expected("cu102"))
-    differing = {finding.what: finding.found for finding in findings if finding.holds is False}
+    differing = {finding.what: finding.actual for finding in findings if finding.holds is False}
     assert differing == {"NCCL called": "2.12.10", "nccl calls": differing.get("nccl calls")}
     assert "ncclAllReduce" in differing["nccl calls"]
 

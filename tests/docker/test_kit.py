@@ -11,13 +11,13 @@ from repro.images.offline_folder import OfflineError
 from repro.images.offline_kit import make_kit
 
 WITHOUT_NETWORK = ["unshare", "--net", "env", "-i", "PATH=/usr/bin:/bin", "LANG=C.UTF-8"]
-INSTEAD_OF_XZ = '#!/bin/sh\n[ "$1" = -dc ] && exec gzip -dc\nexec gzip -1c\n'
+INSTEAD_OF_XZ = "#!/bin/sh\nexec cat\n"
 """Real xz needs four minutes of CPU time for the environments; what it writes is read again in tests/images."""
 
 
 @pytest.fixture(scope="module")
 def quick(scratch):
-    """A directory with a fake `xz` that runs gzip, to go first on the PATH."""
+    """A directory with a fake `xz` that compresses nothing, to go first on the PATH."""
     folder = scratch / "quick"
     folder.mkdir()
     (folder / "xz").write_text(INSTEAD_OF_XZ)
@@ -87,8 +87,8 @@ def test_an_environment_may_be_reached_through_a_link(host, scratch):
 
 
 def test_what_make_test_needs_is_there(host):
-    """The programs that check the code and run the tests; the tests of one folder, for all take a while."""
-    for program in (["ruff", "check", "."], ["lint-imports"], ["pytest", "-q", "tests/utils"]):
+    """The programs that check the code and run the tests; those of one module, for all take a while."""
+    for program in (["ruff", "check", "."], ["lint-imports"], ["pytest", "-q", "tests/utils/test_stats.py"]):
         argv = [*WITHOUT_NETWORK, host / ".venv" / "bin" / program[0], *program[1:]]
         done = subprocess.run(argv, cwd=host, capture_output=True, text=True, timeout=250)
         assert done.returncode == 0, done.stdout + done.stderr

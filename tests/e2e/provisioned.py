@@ -51,7 +51,7 @@ def provisioned(make_nodes, engine: SimulationEngine) -> Nodes:
     """Two nodes that are provisioned, with the trainer image in their engines."""
     name = kept_name(engine)
     if are_kept(engine, name, 2):
-        return make_nodes("provisioned", 2, kind="bare", image=True, kept=name)
+        return make_nodes("provisioned", 2, kind="bare", image=True, disks=name)
     nodes = make_nodes("provisioned", 2, kind="bare", image=True)
     done = provision(load_cluster(nodes.inventory), quiet=True)
     assert done.succeeded, done

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import yaml
 
-PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
 CONFIGURATION = """
 ClusterName=sim
 SlurmctldHost=node1
@@ -33,10 +32,10 @@ SlurmdPidFile=/run/slurmd.pid
 KEY = "0123456789abcdef" * 8
 
 
-def install(nodes) -> None:
-    """Install and start Slurm on all nodes."""
+def start(nodes) -> None:
+    """Configure and start Slurm on all nodes, which are of the kind `hpc`."""
     with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda node: _install(nodes, node), nodes.names))
+        list(pool.map(lambda node: _configure(nodes, node), nodes.names))
     nodes.root("node1", "systemctl", "restart", "slurmctld")
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda node: nodes.root(node, "systemctl", "restart", "slurmd"), nodes.names))
@@ -44,14 +43,7 @@ def install(nodes) -> None:
     nodes.root("node1", "sh", "-c", f"for i in $(seq 200); do {all_idle} && exit; sleep 0.1; done; sinfo -R; exit 1")
 
 
-def _install(nodes, node) -> None:
-    nodes.root(
-        node,
-        "sh",
-        "-ec",
-        "apt-get update -q; DEBIAN_FRONTEND=noninteractive apt-get install -yq "
-        f"--no-install-recommends {' '.join(PACKAGES)}",
-    )
+def _configure(nodes, node) -> None:
     nodes.root(node, "install", "-d", "-o", "slurm", "/var/lib/slurm", "/var/lib/slurm/slurmctld")
     nodes.root(node, "install", "-d", "/var/lib/slurm/slurmd")
     machines = "".join(

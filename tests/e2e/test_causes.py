@@ -73,7 +73,7 @@ def test_much_output(launcher, tmp_path, two_nodes, mib, rank):
         assert log.stat().st_size > mib * MIB
     else:
         (cut,) = done.outcome.cut
-        assert (cut.path, cut.kept) == (f"logs/local_rank_{rank}/stdout", LOG_CAP)
+        assert (cut.path, cut.written) == (f"logs/local_rank_{rank}/stdout", LOG_CAP)
         assert cut.printed == mib * MIB
     assert "step: 6" in (done.folder / "logs/local_rank_0/stdout").read_bytes()[-5000:].decode()
     assert left(two_nodes) == ""

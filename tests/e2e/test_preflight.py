@@ -64,12 +64,12 @@ def check(folder, only):
 
 def test_sound_nodes_pass(two_nodes, inventory):
     found = check(inventory(), "gpus,container,memlock,shared-memory,disk,clock,port,link,link-errors,names,bandwidth")
-    assert not [(name, finding.found) for name, finding in found.items() if finding.result == FAILED]
+    assert not [(name, finding.facts) for name, finding in found.items() if finding.result == FAILED]
     for name in ("container", "port", "link", "names"):
         assert all(found[name, node].result == OK for node in two_nodes.names), name
-    assert found["gpus", "node1"].found == "a cluster without GPUs"
+    assert found["gpus", "node1"].facts == "a cluster without GPUs"
     missing = found["bandwidth", "all"]
-    assert (missing.result, missing.found) == (UNAVAILABLE, "iperf3 is not installed")
+    assert (missing.result, missing.facts) == (UNAVAILABLE, "iperf3 is not installed")
 
 
 @pytest.fixture
@@ -102,9 +102,9 @@ def test_planted_faults_are_named(planted, inventory, work_folder):
     }
     for name, text in findings.items():
         assert found[name, "node2"].result == FAILED, name
-        assert text in found[name, "node2"].found
+        assert text in found[name, "node2"].facts
         assert found[name, "node2"].fix
-    assert float(found["clock", "node2"].found.split()[0]) == pytest.approx(30, abs=2)
+    assert float(found["clock", "node2"].facts.split()[0]) == pytest.approx(30, abs=2)
     for name in ("disk", "port", "names"):
         assert found[name, "node1"].result != FAILED, name
 
@@ -135,5 +135,5 @@ def test_bandwidth_between_nodes(make_nodes):
     for node in nodes.names:
         nodes.root(node, "sh", "-ec", "apt-get -qq update; DEBIAN_FRONTEND=noninteractive apt-get -qqy install iperf3")
     found = check(nodes.inventory, "bandwidth")["bandwidth", "all"]
-    assert "Gb/s (node1-node2)" in found.found
-    assert float(found.found.split()[0]) > 0
+    assert "Gb/s (node1-node2)" in found.facts
+    assert float(found.facts.split()[0]) > 0

@@ -31,16 +31,19 @@ IMAGE = "oneflow-reproduction:cu102"
 DRIVER = "570.124.06"
 # All that a user or a program could notice on a node; logs, caches and a system's own bookkeeping are not.
 STATE = r"""
-find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /dev -o -path /var/log
-    -o -path /var/cache -o -path /var/lib/apt -o -path /var/lib/dpkg -o -path /var/lib/ucf -o -path /var/lib/systemd
-    -o -path /var/lib/docker -o -path '/var/lib/containerd/*'
-    -o -name 'passwd-' -o -name 'shadow-' -o -name 'group-' -o -name 'gshadow-' \) -prune
-    -o -type f -printf '%p %m %u:%g ' -exec sha256sum {} \; -o ! -type f -printf '%p %m %u:%g %l\n' | sort
+list() {
+    find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /dev -o -path /var/log \
+        -o -path /var/cache -o -path /var/lib/apt -o -path /var/lib/dpkg -o -path /var/lib/ucf -o -path /var/lib/systemd \
+        -o -path /var/lib/docker -o -path '/var/lib/containerd/*' \
+        -o -name 'passwd-' -o -name 'shadow-' -o -name 'group-' -o -name 'gshadow-' \) -prune -o "$@"
+}
+list -printf '%p %y %m %u:%g %l\n' | sort
+list -type f -exec sha256sum {} + | sort
 dpkg-query --show --showformat '${db:Status-Abbrev} ${Package} ${Version}\n'
 apt-mark showhold
 sysctl net.core net.ipv4
 systemctl list-unit-files --no-legend | sort
-""".replace("\n    ", " ")
+"""
 
 
 def state(nodes):
@@ -256,6 +259,7 @@ def test_a_dry_run_names_each_drift(hosts, bare_nodes, cluster, tmp_path):
     said = re.findall(r"^    would change: .*", done.stdout.partition("\nnode2  ok")[2], re.M)
     for named in (named for drifts in DRIFTS.values() for named in drifts.values()):
         assert any(re.search(named, line) for line in said), (named, done.stdout)
+    assert not any("record : " in line for line in said), said
     assert done.stdout.splitlines()[-1] == "not up to date: node2; what would change is above"
     assert bare_nodes.root("node2", "sh", "-c", STATE) == altered, "a dry run changes nothing"
     mended = provision(cluster, tags=tags, quiet=True)

@@ -47,7 +47,7 @@ def nodes(make_nodes):
     ).strip()
     binds = (f"{shared}:{SHARED}", f"{venv}:{venv}:ro", f"{interpreter}:{interpreter}:ro")
     options = [word for bind in binds for word in ("--volume", bind)]
-    made = make_nodes("sif", 2, kind="apptainer", image=True, options=tuple(options))
+    made = make_nodes("sif", 2, kind="hpc", image=True, options=tuple(options))
     for node in made.names:
         for folder in {*venv.parents, *Path(interpreter).parents}:
             made.root(node, "chmod", "o+x", folder)
@@ -81,7 +81,7 @@ def inventory(nodes, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def slurm(nodes):
-    slurm_site.install(nodes)
+    slurm_site.start(nodes)
 
 
 def over_ssh(cluster, unit, folder, script=None):

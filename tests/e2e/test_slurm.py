@@ -29,9 +29,9 @@ SHARED = "/shared"
 def slurm_nodes(make_nodes, simulation):
     """Two nodes that also share a folder, which only some tests use."""
     volume = f"shared-{os.getpid()}"
-    nodes = make_nodes("slurm", 2, image=True, options=("--volume", f"{volume}:{SHARED}"))
+    nodes = make_nodes("slurm", 2, kind="hpc", image=True, options=("--volume", f"{volume}:{SHARED}"))
     nodes.root("node1", "chown", "runner", SHARED)
-    slurm_site.install(nodes)
+    slurm_site.start(nodes)
     yield nodes
     nodes.down()
     simulation.docker("volume", "rm", "--force", volume)
@@ -170,9 +170,13 @@ def _change(folder, **variables):
 
 @pytest.mark.timeout(600)
 def test_without_ssh_to_compute_nodes(slurm_nodes, hidden, tmp_path):
-    """A run through one job that it keeps: its nodes are known, its losses compared, its report is there."""
+    """A run through one job that it keeps, by the stand-in trainer: its nodes are known, its report is there.
+
+    OneFlow trains that way in test_runtimes.py.
+    """
     _change(hidden, cluster_slurm={"partition": "main", "time_minutes": 20, "allocation": "run", "poll_seconds": 5})
-    done, run = bench(tmp_path, hidden, MODEL="bert", STALL_TIMEOUT="300", DATA="synthetic")
+    command = f"python {trainer(tmp_path / 'trainer', wait='0')}"
+    done, run = bench(tmp_path, hidden, MODEL="bert", DATA="synthetic", TRAINER_COMMAND=command)
     assert done.returncode == 0, done.stderr
     cluster = json.loads((run / "run.json").read_text())["environment"]["cluster"]
     assert list(cluster["fingerprints"]["nodes"]) == ["node1", "node2"]

@@ -87,15 +87,14 @@ def test_provisioned_nodes_change_no_more_and_train(provisioned_nodes, tmp_path)
     """Those that started from kept disks, if there are any, are as provisioning leaves nodes."""
     engine = provisioned_nodes.engine
     there = bool(engine.docker("image", "ls", "--quiet", kept_name(engine)))
-    assert provisioned_nodes.kept == (kept_name(engine) if there else "")
+    assert provisioned_nodes.disks == (kept_name(engine) if there else "")
     site = Site(provisioned_nodes.name, tmp_path)
     again = site.make("provision")
     outcomes = re.findall(r"^(node\d)  ok  \d+ ok, (\d+) changed, ", again.stdout, re.M)
     assert outcomes == [("node1", "0"), ("node2", "0")], again.stdout
     site.check_preflight()
-    run = site.bench("DP_8x1x1_16_1536x16 MP_1x8x1_16_1536x16")
-    units = {"smoke_gpt-3d-2021-05_4x1x1_recompute": 4, "smoke_gpt-3d-2021-05_1x4x1_recompute": 4}
-    check_run(run, units, provisioned_nodes)
+    run = site.bench("MP_1x8x1_16_1536x16")
+    check_run(run, {"smoke_gpt-3d-2021-05_1x4x1_recompute": 4}, provisioned_nodes)
     site.make("verify", RUN=run.name)
 
 

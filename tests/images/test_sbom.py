@@ -27,7 +27,7 @@ def test_a_scan_knows_found_accepted_and_unknown(tmp_path):
     ]
     accepted = [{"package": "requests", "ids": ["CVE-1"], "reason": "not used"}]
     result = judge(packages, accepted, ["requests", "numpy", "tqdm", "rich"])
-    assert [row["package"] for row in result.found] == ["numpy"]
+    assert [row["package"] for row in result.unaccepted] == ["numpy"]
     assert [row["reason"] for row in result.accepted] == ["not used"]
     assert result.unknown == ("tqdm", "rich"), "skipped, and not even named"
     assert "does not accept" in result.problem

@@ -23,6 +23,7 @@ from repro.planning.plan import Plan, make_plan
 from repro.published.cases import load_catalogue
 from repro.runs.failures import Failure
 from repro.runs.record import RecordError, Run
+from tests.support.attempts import recorded
 from tests.support.paths import STANDIN, TRAINER_PYTHON
 from tests.support.patience import patience, wait_until
 from tests.support.runs import attempts, begin, only_run
@@ -62,17 +63,17 @@ def test_on_the_cpu_only_the_number_counts():
     [([], 0), ([(0, 10), (10, 5)], 1), ([(0, 10), (9.5, 5)], 1), ([(0, 10), (2, 5), (4, 1.5), (8, 4)], 3)],
 )
 def test_how_many_went_on_at_once(spans, most):
-    assert most_at_once([{"started": start, "wall_s": length} for start, length in spans]) == most
+    assert most_at_once([recorded({"started": start, "wall_s": length}) for start, length in spans]) == most
 
 
 def test_curves_side_by_side_are_all_recorded_and_the_report_says_so(task, tmp_path):
     done = task("curves", MODEL="bert", JOBS=3, STANDIN="slow=2@0", CASES="bert_fp32_dp2")
     folder = only_run(tmp_path)
-    ended = attempts(folder)
-    assert sorted({attempt["unit"] for attempt in ended}) == sorted(
+    ended = Run(folder).attempts()
+    assert sorted({attempt.unit for attempt in ended}) == sorted(
         unit["name"] for unit in json.loads((folder / "run.json").read_text())["plan"]["units"]
     )
-    assert {attempt["status"] for attempt in ended} == {"ok"}
+    assert {attempt.status for attempt in ended} == {"ok"}
     assert re.search(r"^    bert_fp32_1x1x1\w*: \d+\.\d+ samples/s", done.stderr, re.MULTILINE)
     assert most_at_once(ended) == 3
     assert "| Concurrency | up to 3 attempts at once" in (folder / "report.en.md").read_text()
@@ -121,11 +122,11 @@ def test_every_attempt_sees_its_own_gpus_alone(task, tmp_path):
         TRAINER_COMMAND=shlex.join([str(TRAINER_PYTHON), str(trainer)]),
     )
     folder = only_run(tmp_path)
-    ended = attempts(folder)
-    seen = {attempt["unit"]: (folder / attempt["folder"] / "visible").read_text() for attempt in ended}
+    ended = Run(folder).attempts()
+    seen = {attempt.unit: (folder / attempt.folder / "visible").read_text() for attempt in ended}
     assert seen.pop("bert_fp32_dp2") == "5,3"
     assert set(seen.values()) == {"5", "3"}
-    both = [attempt for attempt in ended if attempt["unit"] == "bert_fp32_dp2"]
+    both = [attempt for attempt in ended if attempt.unit == "bert_fp32_dp2"]
     assert all(most_at_once([*both, other]) == 1 for other in ended if other not in both)
     assert most_at_once(ended) == 2
 
@@ -182,7 +183,7 @@ def test_an_error_in_one_attempt_ends_and_records_the_others(tmp_path):
     bench, _ = bench_of(tmp_path, act, ("good", "bad", "waiting"), 2)
     with pytest.raises(RecordError, match="the disk is full"):
         bench.run_all()
-    assert [(each["unit"], each["status"]) for each in bench.run.attempts()] == [("good", "interrupted")]
+    assert [(each.unit, each.status) for each in bench.run.attempts()] == [("good", "interrupted")]
 
 
 def test_attempts_begin_in_order_and_no_unit_runs_next_to_itself(tmp_path):

@@ -12,6 +12,7 @@ import pytest
 from repro.launch.program_code import program_code, refuse_other_code
 from repro.planning.plan import PlanError
 from repro.runs.record import Run
+from tests.support.attempts import recorded
 from tests.support.runs import attempts, only_run
 
 
@@ -164,9 +165,9 @@ def test_a_run_records_its_code_and_goes_on_with_no_other(task, tmp_path):
 def test_failed_attempts_alone_do_not_bind_a_run_to_their_code(tmp_path):
     plan = {"units": [{"name": "a", "config": {}, "program": "published"}]}
     run = Run.create("test", {"plan": plan}, tmp_path)
-    run.add_attempt({"unit": "a", "status": "failed", "code": {"sha256": "0"}})
+    run.add_attempt(recorded({"status": "failed", "code": {"sha256": "0"}}))
     refuse_other_code(run)
-    run.add_attempt({"unit": "a", "status": "ok", "code": {"sha256": "0"}})
+    run.add_attempt(recorded({"code": {"sha256": "0"}}))
     with pytest.raises(PlanError, match=r"begun with other code .*SHA-256 0, now"):
         refuse_other_code(run)
     with pytest.raises(PlanError, match=r"own program as its trainer, .* with python x\.py: give it the same"):

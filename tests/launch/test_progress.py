@@ -10,17 +10,20 @@ from types import SimpleNamespace
 import pytest
 
 from repro.launch.progress import Clock, LiveProgress, PlainProgress
+from tests.support.attempts import recorded
 from tests.support.patience import wait_until
 
 UNIT = SimpleNamespace(name="gpt_2x1x1", world_size=2, config={"iterations": 20})
 PLAN = SimpleNamespace(units=(UNIT,), repeats=1, scale="smoke", device="cpu", looks=())
-GOOD = {"status": "ok", "throughput": 851.234, "losses": [2.5], "wall_s": 3.0, "log_tail": ""}
-BAD = {
-    "status": "failed",
-    "failure": {"message": "rank {rank} exited with status {status}", "values": {"rank": 1, "status": 3}},
-    "wall_s": 3.0,
-    "log_tail": "first\n[b]last[/b]",
-}
+GOOD = recorded({"throughput": 851.234, "losses": [2.5], "wall_s": 3.0, "log_tail": ""})
+BAD = recorded(
+    {
+        "status": "failed",
+        "failure": {"message": "rank {rank} exited with status {status}", "values": {"rank": 1, "status": 3}},
+        "wall_s": 3.0,
+        "log_tail": "first\n[b]last[/b]",
+    }
+)
 
 
 def row(rank, iteration):

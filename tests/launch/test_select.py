@@ -95,7 +95,7 @@ def test_a_launcher_of_ones_own_runs_a_bench_to_its_report(registered, tmp_path,
         run = Run.create("bert", {**description, "environment": session.environment(plan)}, tmp_path)
         session.check_unchanged(run.description()["environment"])
         attempts = Bench(run, plan, PlainProgress(), session.attempts(run, plan, Limits())).run_all()
-    assert [attempt["status"] for attempt in attempts] == ["ok"] * 2 * len(plan.units)
+    assert [attempt.status for attempt in attempts] == ["ok"] * 2 * len(plan.units)
     render(run)
     report = (run.folder / "report.en.md").read_text()
     assert all(unit.name in report for unit in plan.units)

@@ -70,49 +70,45 @@ def test_all_published_cases_run_each_on_nodes_of_its_own(tmp_path):
     cluster = Cluster()
     ended = bench(tmp_path, units(), 2, cluster).run_all()
     assert len(ended) == len(cluster.log) == 2 * 57
-    by_folder = {attempt["folder"]: attempt for attempt in ended}
+    by_folder = {attempt.folder: attempt for attempt in ended}
     needed = {unit.name: -(-unit.world_size // 8) for unit in units()}
     for attempt in ended:
-        assert len(attempt["nodes"]) == needed[attempt["unit"]]
-        for other in attempt.get("beside", ()):
-            assert other["nodes"] == by_folder[other["attempt"]]["nodes"]
-            assert not set(other["nodes"]) & set(attempt["nodes"])
-            assert attempt["folder"] in [each["attempt"] for each in by_folder[other["attempt"]]["beside"]]
-    assert any(len(attempt.get("beside", ())) >= 3 for attempt in ended), "one on each node"
-    assert not any("beside" in attempt for attempt in ended if len(attempt["nodes"]) == 4)
+        assert len(attempt.nodes) == needed[attempt.unit]
+        for other in attempt.beside:
+            assert other.nodes == by_folder[other.attempt].nodes
+            assert not set(other.nodes) & set(attempt.nodes)
+            assert attempt.folder in [each.attempt for each in by_folder[other.attempt].beside]
+    assert any(len(attempt.beside) >= 3 for attempt in ended), "one on each node"
+    assert not any("beside" in attempt.recorded for attempt in ended if len(attempt.nodes) == 4)
 
 
 def test_a_program_and_what_is_measured_against_it_follow_each_other_on_the_same_nodes(tmp_path):
     chosen = [CASES.case(name) for name in ("bert_1n1g_bs96", "bert_1n8g_bs96", "DP_1x1x1_2_1536x16")]
     plan = make_plan(chosen, 32, programs=("published", "tuned"))
     ended = bench(tmp_path, plan.units, 3, Cluster()).run_all()
-    by_turn = {(attempt["unit"], attempt["repeat"]): attempt for attempt in ended}
+    by_turn = {(attempt.unit, attempt.repeat): attempt for attempt in ended}
     for unit in plan.units:
         for repeat in range(1, 4) if unit.follows else ():
             own, first = by_turn[unit.name, repeat], by_turn[unit.follows, repeat]
-            assert own["nodes"] == first["nodes"]
-            beside = [other["attempt"] for other in own.get("beside", ())]
-            assert first["folder"] not in beside and own["started"] >= first["started"]
-            between = [
-                each
-                for each in ended
-                if each["nodes"] == own["nodes"] and first["started"] < each["started"] < own["started"]
-            ]
+            assert own.nodes == first.nodes
+            beside = [other.attempt for other in own.beside]
+            assert first.folder not in beside and own.started >= first.started
+            between = [each for each in ended if each.nodes == own.nodes and first.started < each.started < own.started]
             assert between == []
 
 
 def test_a_failure_stops_nobody_else_and_is_tried_again_in_its_place(tmp_path):
     cluster = Cluster()
     ended = bench(tmp_path, units("bert_1n1g_bs96", "bert_2n8g_bs96"), 1, cluster, retries=2).run_all()
-    assert sorted(each["unit"] for each in ended) == ["bert_1n1g_bs96"] * 3 + ["bert_2n8g_bs96"] * 3
-    assert len({tuple(each["nodes"]) for each in ended}) == 2
+    assert sorted(each.unit for each in ended) == ["bert_1n1g_bs96"] * 3 + ["bert_2n8g_bs96"] * 3
+    assert len({each.nodes for each in ended}) == 2
 
 
 def test_a_lost_node_does_not_fail_one_attempt_after_another(tmp_path):
     cluster = Cluster(broken=("n2",))
     chosen = units("bert_1n1g_bs96", "bert_1n1g_bs64", "bert_1n1g_bs32", "bert_4n8g_bs96")
     ended = bench(tmp_path, chosen, 1, cluster, lost=("n2",)).run_all()
-    assert {each["unit"] for each in ended if "n2" in each["nodes"]} == {"bert_4n8g_bs96"}
+    assert {each.unit for each in ended if "n2" in each.nodes} == {"bert_4n8g_bs96"}
 
 
 def test_the_longest_start_first_as_far_as_the_model_knows():

@@ -60,9 +60,9 @@ def test_a_case_stops_when_it_is_decided_and_others_go_on(tmp_path, monkeypatch)
     run, plan, attempts, said = bench(tmp_path, monkeypatch, {SINGLE: SIX, OTHER: outlier})
     assert plan.repeats == MOST_REPEATS and [look.repeats for look in plan.looks] == [6, 12]
     assert Plan.from_json(run.description()["plan"]) == plan, "the rule is in the run's record"
-    repeats = {name: [each for each in attempts if each["unit"] == name] for name in (SINGLE, OTHER)}
+    repeats = {name: [each for each in attempts if each.unit == name] for name in (SINGLE, OTHER)}
     assert [len(each) for each in repeats.values()] == [6, 12]
-    assert [each[-1]["enough"] for each in repeats.values()] == ["decided", "decided"]
+    assert [each[-1].enough for each in repeats.values()] == ["decided", "decided"]
     assert "6 further repeats are not needed" in said and "24 runs at most" in said
     assert not [*remaining(plan, attempts)]
     rendered = render(run)
@@ -72,7 +72,7 @@ def test_a_case_stops_when_it_is_decided_and_others_go_on(tmp_path, monkeypatch)
 
 def test_a_run_goes_on_with_what_is_undecided_alone(tmp_path, monkeypatch):
     _, plan, attempts, _ = bench(tmp_path, monkeypatch, {SINGLE: SIX, OTHER: (*SIX[:5], 1.03, *SIX[:5], 1.0003)})
-    first = [attempt for attempt in attempts if attempt["repeat"] <= 8]
+    first = [attempt for attempt in attempts if attempt.repeat <= 8]
     assert {(unit.name, repeat) for unit, repeat in remaining(plan, first)} == {(OTHER, n) for n in (9, 10, 11, 12)}
 
 
@@ -82,7 +82,7 @@ def test_a_run_goes_on_with_what_is_undecided_alone(tmp_path, monkeypatch):
 )
 def test_a_case_that_can_have_no_verdict_stops_at_the_first_look(tmp_path, monkeypatch, ratios, gpu, why):
     _, _, attempts, _ = bench(tmp_path, monkeypatch, {SINGLE: ratios, OTHER: ratios}, gpu)
-    assert len(attempts) == 12 and {attempts[-1]["enough"], attempts[-2]["enough"]} == {why}
+    assert len(attempts) == 12 and {attempts[-1].enough, attempts[-2].enough} == {why}
 
 
 def test_a_number_of_repeats_that_is_asked_for_is_run(tmp_path):

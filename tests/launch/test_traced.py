@@ -7,8 +7,8 @@ import pytest
 
 from repro.launch.attempt import Outcome
 from repro.launch.traced import TracedAttempt, traced_on_nodes
+from repro.runs.attempts import CutLog
 from repro.runs.failures import Failure
-from repro.runs.record import CutLog
 from tests.support.metrics import row
 
 MS = 1_000_000

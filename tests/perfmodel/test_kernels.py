@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from repro.perfmodel.constants import JUDGES_WITHIN, Kernels, load_calibration
+from repro.perfmodel.constants import JUDGES_WITHIN, KernelFit, load_calibration
 from repro.perfmodel.kernels import LEAST, calibrate, coverage, error, fit_kernels, fitted_trainings, halves
 from repro.perfmodel.predict import predict
 from repro.perfmodel.validation import load_measurements
@@ -43,7 +43,7 @@ def test_the_halves_do_not_depend_on_the_order_of_the_measurements():
 
 
 def test_kernels_are_recovered_from_what_they_give():
-    true = Kernels(4.0, 0.7, 1.6)
+    true = KernelFit(4.0, 0.7, 1.6)
     (found,) = fit_kernels(as_modelled(BERT, true), CONSTANTS).values()
     assert (found.launch_us, found.matrix, found.memory) == pytest.approx((4.0, 0.7, 1.6), rel=0.12), "the pull is weak"
     for each in as_modelled(BERT, true):
@@ -51,7 +51,7 @@ def test_kernels_are_recovered_from_what_they_give():
 
 
 def test_kernels_change_what_they_are_of_and_nothing_else():
-    found = Kernels(4.0, 0.5, 2.0).on(CONSTANTS)
+    found = KernelFit(4.0, 0.5, 2.0).on(CONSTANTS)
     assert found == replace(
         CONSTANTS,
         launch_us=4.0,
@@ -97,7 +97,7 @@ def test_the_fit_sees_nothing_of_the_other_half():
 
 def test_the_factor_grows_with_what_a_fit_without_a_training_misses():
     """A fit would follow one training that is off; the fit without it does not."""
-    exact = as_modelled(BERT, Kernels(4.0, 0.7, 1.6))
+    exact = as_modelled(BERT, KernelFit(4.0, 0.7, 1.6))
     kernels = fit_kernels(exact, CONSTANTS)
     assert coverage(exact, exact, kernels, CONSTANTS).factor < 0.06
     odd = [replace(each, throughput=1.5 * each.throughput) if each.job == exact[0].job else each for each in exact]

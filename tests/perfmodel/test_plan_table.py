@@ -23,7 +23,7 @@ def test_every_case_of_the_published_cluster_runs():
 
 def test_left_out_with_the_reason():
     rows = {row.case.name: row for row in plan_rows(CASES, describe("v100-16-edrx1"))}
-    assert rows["DP_32x1x1_64_1536x16"].skipped == "needs 32 GPUs, there are 8"
+    assert rows["DP_32x1x1_64_1536x16"].skipped == "needs 32 GPUs of 8"
     assert not rows["DP_8x1x1_16_1536x16"].skipped
 
 

@@ -16,6 +16,7 @@ from repro.planning.trainer_config import config_of
 from repro.planning.unit import Unit
 from repro.published.cases import Layout, load_catalogue
 from repro.runs import translation
+from tests.support.attempts import recorded
 
 CATALOGUE = load_catalogue()
 BASELINES = DEFAULT
@@ -32,17 +33,17 @@ def by_name(found: Plan) -> dict[str, Unit]:
 def results(found: Plan, throughput):
     """Three repeats a unit around `throughput(unit)`."""
     attempts = [
-        {
-            "unit": unit.name,
-            "repeat": repeat,
-            "status": "ok",
-            "throughput": throughput(unit) * factor,
-            "latency_ms": 1.0,
-            "memory_mib": 1000.0,
-            "wall_s": 1.0,
-            "trainer_s": 1.0,
-            "losses": [1.0],
-        }
+        recorded(
+            {
+                "unit": unit.name,
+                "repeat": repeat,
+                "throughput": throughput(unit) * factor,
+                "latency_ms": 1.0,
+                "memory_mib": 1000.0,
+                "trainer_s": 1.0,
+                "losses": [1.0],
+            }
+        )
         for unit in found.units
         for repeat, factor in enumerate((1.0, 0.99, 1.01), 1)
     ]
@@ -271,5 +272,5 @@ def test_layouts_are_set_against_data_parallelism_of_the_same_model():
 def test_a_baseline_that_failed_has_no_ratio():
     found = plan("bert", "bert_1n1g_bs96", baselines=BASELINES, max_gpus=())
     measured = results(found, lambda unit: 1.0)
-    lost = summarise(found, [{"unit": "bert_1n1g_bs96.pytorch", "repeat": 1, "status": "failed"}])
+    lost = summarise(found, [recorded({"unit": "bert_1n1g_bs96.pytorch", "status": "failed"})])
     assert len(baseline_relations([measured[0], lost[1], measured[2]])) == 1

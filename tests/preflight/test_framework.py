@@ -47,14 +47,14 @@ def test_machines_are_checked_at_once():
 def test_a_check_of_all_machines_together_gets_them_all():
     check = PreflightCheck("pairs", "pairs", lambda machines: ok(str(len(machines))), together=True)
     (entry,) = next(run_checks([check], [machine({}, name="node1"), machine({}, name="node2")]))
-    assert (entry.machine, entry.finding.found) == ("all", "2")
+    assert (entry.machine, entry.finding.facts) == ("all", "2")
 
 
 def test_findings_come_one_check_after_the_other():
     slow = PreflightCheck("slow", "slow", lambda subject: time.sleep(30) or ok("late"))
     entries = run_checks([PreflightCheck("first", "first", lambda subject: ok("here")), slow], [machine({})])
     started = time.monotonic()
-    assert next(entries)[0].finding.found == "here"
+    assert next(entries)[0].finding.facts == "here"
     assert time.monotonic() - started < 5 * slowness()
 
 
@@ -64,7 +64,7 @@ def test_a_node_that_is_lost_is_a_finding():
 
     (entry,) = next(run_checks([PreflightCheck("disk", "disk", look)], [machine({})]))
     assert entry.finding.result == FAILED
-    assert "connection was lost" in entry.finding.found
+    assert "connection was lost" in entry.finding.facts
 
 
 def test_only_files_that_exist_are_read(tmp_path):
@@ -85,8 +85,8 @@ def table(bus, device="cuda", transports=("P2P",)):
 def test_an_all_reduce_is_held_to_what_the_links_can_do(bus, limit, result):
     finding = judge(table(bus), limit)
     assert finding.result == result
-    assert f"{bus:.1f} GB/s over P2P, 20 µs" in finding.found
-    assert ("bandwidth of the links is not known" in finding.found) == (limit is None)
+    assert f"{bus:.1f} GB/s over P2P, 20 µs" in finding.facts
+    assert ("bandwidth of the links is not known" in finding.facts) == (limit is None)
 
 
 def test_hardware_is_taken_from_names_and_links():

@@ -129,14 +129,14 @@ CASES = [
 def test_a_check_finds(check, answers, result, message):
     finding = look(check, answers, gpu=V100, gpus=8, containers=True, image="sha256:1")
     assert finding.result == result
-    assert message in finding.found
+    assert message in finding.facts
     assert bool(finding.impact and finding.fix) == (result in (WARNING, FAILED))
 
 
 @pytest.mark.parametrize("check", sorted(set(NAMED) - {"container"}))
 def test_a_cluster_without_gpus_has_none_to_check(check):
     finding = look(check, {"nvidia-smi": names(1)}, gpu="", gpus=2)
-    assert (finding.result, finding.found) == (UNAVAILABLE, "a cluster without GPUs")
+    assert (finding.result, finding.facts) == (UNAVAILABLE, "a cluster without GPUs")
 
 
 def test_without_gpus_a_container_must_start():
@@ -144,14 +144,14 @@ def test_without_gpus_a_container_must_start():
     start = "docker run --rm --network none --read-only --pull never sha256:0123456789abcdef true"
     assert look("container", {start: ""}, **expected).result == OK
     denied = "permission denied while trying to connect to the Docker daemon socket\nSee 'docker run --help'.\n"
-    assert "permission denied" in look("container", {"docker run": (126, denied)}, **expected).found
+    assert "permission denied" in look("container", {"docker run": (126, denied)}, **expected).facts
     assert look("container", {}, containers=False).result == UNAVAILABLE
 
 
 def test_any_gpus_will_do_on_this_machine():
     assert look("gpus", {QUERY: names(3)}).result == OK
     assert look("gpus", {QUERY: names(1) + names(1, "Tesla T4")}).result == WARNING
-    assert look("gpus", {}).found == "no NVIDIA driver on this machine, so no GPU"
+    assert look("gpus", {}).facts == "no NVIDIA driver on this machine, so no GPU"
 
 
 @pytest.mark.parametrize(

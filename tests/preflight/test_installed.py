@@ -73,7 +73,7 @@ LOADED = (
 def test_a_check_finds(name, cluster, answers, result, message):
     (entry,) = next(run_checks([named(cluster, name)], [machine(answers)]))
     assert entry.finding.result == result
-    assert message in entry.finding.found
+    assert message in entry.finding.facts
     assert bool(entry.finding.fix) == (result == FAILED), "what fails says what to do"
 
 
@@ -83,7 +83,7 @@ def test_a_data_set_is_looked_for_as_provisioning_does(tmp_path, monkeypatch):
     monkeypatch.setattr(installed, "DATA_ROLE", role)
     node = machine({"find -L /data/ofrecord -type f ( -name *.rec -o -name x-* )": "/data/ofrecord/x-1\n"})
     (entry,) = next(run_checks([named(V100, "data")], [node]))
-    assert (entry.finding.result, entry.finding.found) == (OK, "1 parts in /data/ofrecord")
+    assert (entry.finding.result, entry.finding.facts) == (OK, "1 parts in /data/ofrecord")
 
 
 def named(cluster, name):
@@ -96,4 +96,4 @@ def test_distributions_are_named(release):
     (entry,) = next(run_checks([named(V100, "platform")], [machine({"cat": text, "uname": UNAME})]))
     pretty = next(line for line in text.splitlines() if line.startswith("PRETTY_NAME"))
     assert entry.finding.result == OK
-    assert entry.finding.found.startswith(pretty.split('"')[1] + ", Linux 5.14.0-427.13.1.el9_4.x86_64")
+    assert entry.finding.facts.startswith(pretty.split('"')[1] + ", Linux 5.14.0-427.13.1.el9_4.x86_64")

@@ -16,6 +16,6 @@ def test_preflight_names_the_worst_and_what_helps():
     kernels = Kernels("cuda", tuple(results), {}, (), 20.0)
     finding = judge(kernels)
     assert finding.result == FAILED
-    assert finding.found.startswith("2 of 3 operators compute wrongly: convolution 64 to 64, 1x1, forward")
+    assert finding.facts.startswith("2 of 3 operators compute wrongly: convolution 64 to 64, 1x1, forward")
     assert "CUDNN=<folder>" in finding.fix
     assert judge(replace(kernels, results=kernels.results[-1:])).result == OK

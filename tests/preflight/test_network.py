@@ -104,7 +104,7 @@ def impatient(monkeypatch):
 def test_a_check_finds(check, answers, expected, result, message):
     (entry,) = next(run_checks([NAMED[check]], [machine(answers, other_nodes=["node2"], **expected)]))
     assert entry.finding.result == result
-    assert message in entry.finding.found
+    assert message in entry.finding.facts
     assert bool(entry.finding.impact and entry.finding.fix) == (result in (WARNING, FAILED))
 
 
@@ -148,8 +148,8 @@ def iperf3(gbits):
 def test_bandwidth_over_tcp(gbits, result):
     found = bandwidth(*[answers("iperf3", iperf3(gbits))] * 3, **NET)
     assert found.result == result
-    assert found.found.startswith(f"{gbits:.3g} Gb/s (")
-    assert "over 3 pairs" in found.found
+    assert found.facts.startswith(f"{gbits:.3g} Gb/s (")
+    assert "over 3 pairs" in found.facts
 
 
 def test_a_measurement_that_broke_off_is_said():
@@ -157,14 +157,14 @@ def test_a_measurement_that_broke_off_is_said():
     broken = answers("iperf3", '{"start": {}, "end": {}, "error": "unable to receive results"}')
     found = bandwidth(broken, broken, **NET)
     assert found.result == UNAVAILABLE
-    assert found.found == "iperf3 did not measure: unable to receive results"
+    assert found.facts == "iperf3 did not measure: unable to receive results"
 
 
 def test_the_slowest_pair_is_named():
     fast, slow = answers("iperf3", iperf3(9.4)), answers("iperf3", iperf3(2.0))
     found = bandwidth(fast, fast, slow, **NET)
     assert found.result == FAILED
-    assert found.found.startswith("2 Gb/s (node") and "node3) to 9.4 Gb/s" in found.found
+    assert found.facts.startswith("2 Gb/s (node") and "node3) to 9.4 Gb/s" in found.facts
 
 
 @pytest.mark.parametrize(("rate", "result"), [("97.80", OK), ("61.20", WARNING), ("11.90", FAILED), ("0.00", FAILED)])
@@ -177,14 +177,14 @@ def test_bandwidth_over_infiniband(rate, result):
 def test_a_tool_that_is_missing_is_named_with_its_package():
     found = bandwidth({"ip -j": "[]"}, {"ip -j": "[]"}, **NET)
     assert found.result == UNAVAILABLE
-    assert (found.found, found.fix) == ("iperf3 is not installed", "install it (apt-get install iperf3)")
+    assert (found.facts, found.fix) == ("iperf3 is not installed", "install it (apt-get install iperf3)")
 
 
 def test_nodes_that_do_not_meet():
     refused = answers("iperf3", (1, '{"error": "unable to connect to server: No route to host"}'))
     found = bandwidth(refused, refused, **NET)
     assert found.result == FAILED
-    assert "No route to host" in found.found
+    assert "No route to host" in found.facts
 
 
 def test_a_test_in_which_nothing_was_transferred_is_followed_by_a_longer_one():
@@ -201,4 +201,4 @@ def test_a_measurement_without_an_end_is_said():
 
 def test_an_interface_without_an_address():
     bare = {**answers("iperf3", iperf3(9.4)), "ip -j": "[{}]"}
-    assert "eth0 of node1 has no IPv4 address" in bandwidth(bare, bare, **NET).found
+    assert "eth0 of node1 has no IPv4 address" in bandwidth(bare, bare, **NET).facts

@@ -69,7 +69,7 @@ CASES = [
 def test_a_check_finds(check, answers, expected, result, message):
     (entry,) = next(run_checks([NAMED[check]], [machine(answers, **expected)]))
     assert entry.finding.result == result
-    assert message in entry.finding.found
+    assert message in entry.finding.facts
     assert bool(entry.finding.impact and entry.finding.fix) == (result in (WARNING, FAILED))
 
 
@@ -93,7 +93,7 @@ class Clock:
 def test_clocks_are_compared_with_the_controllers(ahead, result):
     (entry,) = next(run_checks([NAMED["clock"]], [Machine("node1", Clock(ahead, 0.02), Expected())]))
     assert entry.finding.result == result
-    assert float(entry.finding.found.split()[0]) == pytest.approx(ahead, abs=0.05)
+    assert float(entry.finding.facts.split()[0]) == pytest.approx(ahead, abs=0.05)
 
 
 def test_a_slow_way_to_the_node_is_not_taken_for_a_wrong_clock():

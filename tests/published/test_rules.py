@@ -1,10 +1,12 @@
 """The measuring rules: the window that each reads, and what it refuses."""
 
 import re
+import sys
 from dataclasses import asdict
 
 import pytest
 
+from repro.published import rules
 from repro.published.logs import LogError, parse
 from repro.published.rules import LastRows, MeanRows, RuleError, Stamps, kinds, print_interval, rule_of
 from tests.support.log_rows import HEADER, A, B, C, a_row, d_row, e_row
@@ -161,6 +163,45 @@ def test_a_record_of_the_first_runs_names_the_parameters_of_every_kind():
     assert rule_of(recorded) == LastRows(rows=5)
 
 
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.kind)
+def test_a_rule_is_stated_unless_a_report_does_not_and_its_kind_is_its_classes(rule):
+    assert rule.stated and rule.same_rows is (rule.kind == "stamps")
+    with pytest.raises(TypeError, match="kind"):
+        type(rule)(kind="other", **rule.parameters)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "least"),
+    [(MeanRows, "skip_first", 0), (Stamps, "first_row", 1), (Stamps, "last_row", 2), (LastRows, "rows", 1)],
+)
+def test_a_parameter_is_a_whole_number_that_has_a_least(kind, name, least):
+    assert kind.keys[name](least) is None and f"at least {least}" in kind.keys[name](least - 1)
+
+
+def test_the_last_row_is_behind_the_first():
+    assert Stamps.fault({"first_row": 1, "last_row": 2}) is None
+    assert Stamps.fault({"first_row": 2, "last_row": 2}) == ("last_row", "is 2; must be above first_row, 2")
+
+
+def test_the_rows_that_a_rule_averages():
+    rows = [1, 2, 3, 4, 5]
+    assert [list(rule.averaged(rows)) for rule in (MeanRows(skip_first=1), LastRows(rows=2), STAMPS)] == [
+        [2, 3, 4, 5],
+        [4, 5],
+        [],
+    ]
+
+
+def test_rules_from_outside_are_loaded_from_the_folders_that_have_some(tmp_path, monkeypatch):
+    for name in ("with", "without"):
+        (tmp_path / name).mkdir()
+    loaded = tmp_path / "loaded"
+    (tmp_path / "with" / "rules.py").write_text(f"open({str(loaded)!r}, 'w').close()")
+    monkeypatch.setattr(rules, "folders_of", lambda part: [str(tmp_path / name) for name in ("without", "with")])
+    monkeypatch.setattr("sys.modules", {**sys.modules})
+    assert kinds.__wrapped__().keys() >= {rule.kind for rule in RULES} and loaded.is_file()
+
+
 @pytest.mark.parametrize(("rule", "rows"), list(zip(RULES, (2, 6, 6), strict=True)))
 def test_a_first_row_counts_only_where_the_rule_says_so(rule, rows):
     assert rule.least_rows == rows
@@ -168,5 +209,9 @@ def test_a_first_row_counts_only_where_the_rule_says_so(rule, rows):
 
 def test_a_log_of_another_length_is_read_by_all_its_stamps():
     assert list(STAMPS.nearest(parse(stamped(20, 40, 60)))) == [Stamps(first_row=1, last_row=3)]
+    assert list(STAMPS.nearest(parse(stamped(20, 40, 50)))) == [Stamps(first_row=1, last_row=2)]
+    from_0 = parse([d_row(n, stamp=f" {100 + n}.0") for n in range(3)])
+    assert list(STAMPS.nearest(from_0)) == [Stamps(first_row=1, last_row=2)], "one row an iteration"
     assert list(STAMPS.nearest(parse([a_row(20), a_row(40)]))) == []
+    assert list(STAMPS.nearest(parse(stamped(20)))) == [Stamps(first_row=1, last_row=1)]
     assert list(MeanRows(skip_first=1).nearest(parse(A))) == []

@@ -39,7 +39,7 @@ seen = {
     "claims": csv(every).splitlines(),
     "fitted": [case.name for case in training_cases(catalogue.ported)],
     "tolerances": {case.name: tolerance(case, catalogue).value for case in catalogue.ported},
-    "labels": [subject(str, unit, ("published", "tuned")) for unit in units],
+    "labels": [subject(unit) for unit in units],
     "units": [unit.name for unit in planned.units],
     "skipped": {each["case"]: each["message"].format(**each["values"]) for each in planned.skipped},
     "plan": plan_json(plan_rows(catalogue.select("resnet50"), describe("v100x32")), describe("v100x32"))["cases"],
@@ -51,7 +51,7 @@ seen = {
             lists.audited(language, result),
             claims_page.build(language, every),
             home.build(language, result, (), every, []),
-            reproduce.build(language, every),
+            reproduce.build(language, every, ()),
         )
     ],
 }

@@ -13,7 +13,7 @@ PAGES = [*sorted(REPORTS.rglob("*.md")), *sorted((ROOT / "docs").glob("*.md")), 
 
 
 SITE = REPORTS / "site"
-PAGE_BYTES = 500_000
+PAGE_BYTES = 300_000
 
 
 def files():
@@ -37,7 +37,7 @@ def test_the_archives_of_a_host_stay_below_10_mb_and_all_below_20():
     assert sum(sizes.values()) < 20_000_000
 
 
-def test_no_page_of_the_site_is_larger_than_500_kb(site):
+def test_no_page_of_the_site_is_larger_than_300_kb(site):
     sizes = {path.name: path.stat().st_size for path in site.rglob("*.html")}
     assert sizes
     assert {name: size for name, size in sizes.items() if size > PAGE_BYTES} == {}

@@ -17,19 +17,10 @@ from repro.runs.files import content, names, open_files
 from repro.runs.manifest import MANIFEST, alterations, record, verify
 from repro.runs.record import RecordError, Run
 from repro.runs.ro_crate import METADATA
-from tests.support.synthetic import published_run
+from tests.support.attempts import recorded
 
 CASE = load_catalogue().case("DP_1x1x1_2_1536x16")
 LOG = f"units/{CASE.name}/repeat-1.attempt-1/launcher.log"
-
-
-@pytest.fixture
-def run(tmp_path):
-    """A recorded run of one case with its report."""
-    made = published_run(tmp_path, [CASE.name], (1.0, 1.001))
-    render(made)
-    record(made)
-    return made
 
 
 def test_it_is_the_same_for_the_same_run_and_verifies_elsewhere(run, tmp_path):
@@ -101,7 +92,11 @@ def test_a_run_in_an_archive_is_read_and_never_written(run):
     assert (packed.id, packed.archived) == (run.id, True)
     assert packed.description() == run.description() and packed.attempts() == run.attempts()
     assert alterations(packed.files) == []
-    for write in (lambda: packed.add_attempt({}), lambda: packed.attempt_folder("a", 1), lambda: record(packed)):
+    for write in (
+        lambda: packed.add_attempt(recorded({})),
+        lambda: packed.attempt_folder("a", 1),
+        lambda: record(packed),
+    ):
         with pytest.raises(RecordError, match="an archive, which is never changed"):
             write()
     assert Run.find(str(packed.path)) == packed

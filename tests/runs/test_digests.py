@@ -1,5 +1,7 @@
 """The list of kept runs: what is entered stays, and whatever is not as listed is named."""
 
+import errno
+import re
 import subprocess
 
 import pytest
@@ -17,17 +19,20 @@ from repro.runs.digests import (
     fault_of,
     faults,
     head,
+    in_order,
     lines,
     list_of,
     lost_commits,
     read,
     remove,
     removed,
+    runs_of,
     signer,
     signers,
 )
 from repro.runs.history import history, lost_lines
 from repro.runs.record import RecordError, Run
+from repro.utils.errors import ReproError
 
 
 @pytest.fixture
@@ -85,6 +90,33 @@ def test_a_line_twice_is_named(archive):
 
 def test_an_archive_elsewhere_has_no_list(tmp_path):
     assert list_of(tmp_path / "a.zip") is None
+
+
+def test_a_host_is_named_as_its_folder(tmp_path):
+    assert runs_of("h200", tmp_path) == tmp_path / "h200" / "runs"
+    for name in ("", "-h", "H200", "../h", "a" * 41):
+        with pytest.raises(RecordError, match=f"HOST={re.escape(name)}: a name of small letters"):
+            runs_of(name, tmp_path)
+
+
+def test_archives_are_in_the_order_in_which_they_were_kept(listed, archive):
+    late, host = archive.with_name("Z.zip"), archive.parents[1]
+    late.write_bytes(b"late")
+    enter(late, listed)
+    late.unlink()
+    assert in_order(host) == [archive.with_name(f"{name}.zip") for name in ("a", "b", "Z")]
+
+
+def test_a_list_that_cannot_be_written_is_named(archive, monkeypatch):
+    new = archive.with_name("b.zip")
+    new.write_bytes(b"new")
+
+    def full(*given, **more):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(digests, "open", full, raising=False)
+    with pytest.raises(ReproError, match=r"the disk is full: .*SHA256SUMS could not be written"):
+        enter(new, list_of(archive))
 
 
 # The chain

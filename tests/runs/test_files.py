@@ -7,6 +7,7 @@ import pytest
 
 from repro.runs import record
 from repro.runs.archive import write_archive
+from repro.runs.attempts import serialise
 from repro.runs.files import (
     RecordError,
     content,
@@ -18,6 +19,7 @@ from repro.runs.files import (
     read_json,
 )
 from repro.runs.record import Run
+from tests.support.attempts import recorded
 
 FILES = {
     "run.json": b'{"id": "x"}',
@@ -82,12 +84,12 @@ def test_an_archive_with_two_files_of_one_name_is_refused(tmp_path):
 
 
 def test_a_run_opens_its_archive_once(tmp_path, monkeypatch):
-    write_archive(tmp_path / "x.zip", {"a": b"", "attempts.jsonl": b"{}\n"})
+    write_archive(tmp_path / "x.zip", {"a": b"", "attempts.jsonl": serialise(recorded({}))})
     opened = []
     monkeypatch.setattr(record, "open_files", lambda path: (opened.append(path), open_files(path))[1])
     run = Run(tmp_path / "x.zip")
     for _ in range(3):
-        assert run.attempts() == [{}]
+        assert run.attempts() == [recorded({})]
         assert names(run.files) == ["a", "attempts.jsonl"]
     assert len(opened) == 1
 

@@ -16,21 +16,10 @@ from repro.runs.files import names as files
 from repro.runs.files import open_files
 from repro.runs.manifest import MANIFEST, alterations, read_manifest, record, verify
 from repro.runs.record import RecordError
-from tests.support.synthetic import add_attempt, published_run
+from tests.support.synthetic import add_attempt
 
 CASE = load_catalogue().case("DP_1x1x1_2_1536x16")
 LOG = f"units/{CASE.name}/repeat-1.attempt-1/launcher.log"
-
-
-@pytest.fixture
-def run(tmp_path):
-    """A recorded run of one case with its report."""
-    made = published_run(tmp_path, [CASE.name], (1.0, 1.001))
-    (made.folder / LOG).write_text("what the launcher printed\n")
-    render(made)
-    record(made)
-    assert verify(made.folder).holds
-    return made
 
 
 def lines(run):

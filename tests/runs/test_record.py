@@ -8,6 +8,7 @@ import pytest
 from repro.planning.plan import Plan
 from repro.runs.record import RecordError, Run, write_json, write_text
 from repro.utils import writing
+from tests.support.attempts import recorded
 
 
 @pytest.fixture
@@ -22,19 +23,19 @@ def test_two_runs_in_one_second_are_two_folders(tmp_path):
 
 
 def test_attempts_come_back_in_order(run):
-    for number in range(3):
-        run.add_attempt({"unit": "a", "number": number, "reason": "原因"})
-    assert [attempt["number"] for attempt in run.attempts()] == [0, 1, 2]
-    assert run.attempts()[0]["reason"] == "原因"
+    for number in (1, 2, 3):
+        run.add_attempt(recorded({"repeat": number, "log_tail": "原因"}))
+    assert [attempt.repeat for attempt in run.attempts()] == [1, 2, 3]
+    assert run.attempts()[0].log_tail == "原因"
 
 
 def test_a_line_cut_off_by_a_crash_is_no_record(run):
-    run.add_attempt({"number": 0})
+    run.add_attempt(recorded({"repeat": 1}))
     with open(run.attempts_file, "ab") as file:
         file.write(b'{"number": 1, "unit')
-    assert [attempt["number"] for attempt in run.attempts()] == [0]
-    run.add_attempt({"number": 2})
-    assert [attempt["number"] for attempt in run.attempts()] == [0, 2]
+    assert [attempt.repeat for attempt in run.attempts()] == [1]
+    run.add_attempt(recorded({"repeat": 3}))
+    assert [attempt.repeat for attempt in run.attempts()] == [1, 3]
 
 
 def test_each_attempt_gets_its_own_folder(run):

@@ -6,7 +6,6 @@ import pytest
 from rocrate.rocrate import ROCrate
 
 from repro.published.cases import load_catalogue
-from repro.report.run.page import render
 from repro.runs.archive import archive
 from repro.runs.files import content, open_files
 from repro.runs.manifest import read_manifest, record
@@ -17,11 +16,8 @@ CASE = load_catalogue().case("DP_1x1x1_2_1536x16")
 
 
 @pytest.fixture
-def root(tmp_path):
+def root(run):
     """The files of an archive of a run of one case."""
-    run = published_run(tmp_path, [CASE.name], (1.0, 1.001))
-    render(run)
-    record(run)
     return open_files(archive(run).path)
 
 

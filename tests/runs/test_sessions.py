@@ -2,7 +2,8 @@
 
 import pytest
 
-from repro.runs.sessions import PAUSE_S, Span, machine_of, sessions, span
+from repro.runs.sessions import RunSpan, machine_of, sessions, span
+from tests.support.attempts import recorded
 from tests.support.synthetic import environment
 
 HOUR = 3600.0
@@ -12,39 +13,39 @@ ONE, OTHER = ({"id": digit * 16, "start": "0" * 16} for digit in "ab")
 
 def named(*spans):
     """The sessions of runs a, b, c, ... with (began, ended, environment)."""
-    found = sessions(Span(name, *each) for name, each in zip("abcdef", spans, strict=False))
+    found = sessions(RunSpan(name, *each) for name, each in zip("abcdef", spans, strict=False))
     return [found[name] for name in sorted(found)]
 
 
-def recorded(machine):
+def on(machine):
     return environment(machine=machine)
 
 
-@pytest.mark.parametrize(("pause", "expected"), [(0.0, "S1"), (PAUSE_S, "S1"), (PAUSE_S + 1, "S2")])
+@pytest.mark.parametrize(("pause", "expected"), [(0.0, "S1"), (6 * HOUR, "S1"), (6 * HOUR + 1, "S2")])
 def test_a_long_pause_begins_another_session(pause, expected):
-    here = recorded(ONE)
+    here = on(ONE)
     assert named((1e9, 1e9 + HOUR, here), (1e9 + HOUR + pause, 1e9 + 2 * HOUR + pause, here)) == ["S1", expected]
 
 
 def test_the_pause_counts_from_the_end_of_the_longest_run_before():
-    here = recorded(ONE)
-    long, short = (0.0, PAUSE_S, here), (HOUR, 2 * HOUR, here)
-    assert named(long, short, (PAUSE_S + 5 * HOUR, PAUSE_S + 6 * HOUR, here)) == ["S1", "S1", "S1"]
+    here = on(ONE)
+    long, short = (0.0, 6 * HOUR, here), (HOUR, 2 * HOUR, here)
+    assert named(long, short, (11 * HOUR, 12 * HOUR, here)) == ["S1", "S1", "S1"]
 
 
 def test_sessions_are_numbered_by_their_beginning_whatever_the_order_of_the_runs():
-    here = recorded(ONE)
+    here = on(ONE)
     assert named((DAY, DAY, here), (0.0, 0.0, here), (2 * DAY, 2 * DAY, here)) == ["S2", "S1", "S3"]
 
 
 def test_machines_side_by_side_have_sessions_of_their_own():
-    one, other = recorded(ONE), recorded(OTHER)
+    one, other = on(ONE), on(OTHER)
     assert named((0.0, HOUR, one), (1.0, HOUR, other), (HOUR, 2 * HOUR, one)) == ["S1", "S2", "S1"]
 
 
 def test_a_machine_that_was_started_again_is_in_another_session():
     again = {**ONE, "start": "1" * 16}
-    assert named((0.0, 1.0, recorded(ONE)), (2.0, 3.0, recorded(again))) == ["S1", "S2"]
+    assert named((0.0, 1.0, on(ONE)), (2.0, 3.0, on(again))) == ["S1", "S2"]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,9 @@ def test_machines_that_are_alike_in_all_facts_count_as_one():
 
 def test_a_run_spans_from_its_creation_to_its_last_attempts_end():
     description = {"created": 100.0, "environment": environment()}
-    attempts = [{"started": 110.0, "wall_s": 50.0}, {"started": 120.0, "wall_s": 5.0}, {"started": 130.0}]
+    attempts = [
+        recorded({"started": at, "wall_s": seconds}) for at, seconds in ((110.0, 50.0), (120.0, 5.0), (130.0, 0.0))
+    ]
     found = span("a", description, attempts)
     assert (found.run, found.began, found.ended, found.environment) == ("a", 100.0, 160.0, environment())
     assert span("a", description, []).ended == 100.0

@@ -121,6 +121,26 @@ def test_a_key_that_is_not_the_named_one_signs_nothing(signed, key, tmp_path):
     assert not file.with_name("a.zip.sig").exists()
 
 
+@pytest.mark.parametrize("at_terminal", [True, False])
+def test_a_passphrase_is_asked_for_at_a_terminal_alone(signed, key, monkeypatch, at_terminal):
+    asked, run = [], subprocess.run
+
+    def recording(command, **options):
+        asked.append((options.get("stdin"), options.get("start_new_session")))
+        return run(command, **options)
+
+    monkeypatch.setattr(subprocess, "run", recording)
+    sign(signed, key, **({"at_terminal": True} if at_terminal else {}))
+    assert asked[0] == ((None, False) if at_terminal else (subprocess.DEVNULL, True))
+
+
+def test_without_a_signature_nothing_is_signed(signed, key, monkeypatch):
+    """Whatever the exit status says."""
+    monkeypatch.setattr(subprocess, "run", lambda command, **options: subprocess.CompletedProcess(command, 0, b"", b""))
+    with pytest.raises(RecordError, match="cannot be signed by"):
+        sign(signed, key)
+
+
 def test_without_ssh_keygen_nothing_is_signed(signed, key, monkeypatch):
     monkeypatch.setenv("PATH", "")
     with pytest.raises(RecordError, match="cannot be signed without ssh-keygen"):

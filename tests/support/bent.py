@@ -61,8 +61,8 @@ class Scene:
 
     def attempts(self, unit: str) -> list[Path]:
         """The folders of the successful attempts at a unit, by the end of its name."""
-        found = (each for each in Run(self.run).attempts() if each["status"] == "ok" and each["unit"].endswith(unit))
-        return [self.run / each["folder"] for each in found]
+        found = (each for each in Run(self.run).attempts() if each.status == "ok" and each.unit.endswith(unit))
+        return [self.run / each.folder for each in found]
 
     def report(self, run: Path | None = None) -> str | None:
         return answer(lambda: tasks.report.body(Invocation("report", {}), str(run or self.run), self.runs))

@@ -2,6 +2,7 @@
 
 import calendar
 import time
+from dataclasses import replace
 
 from repro.analysis.nccl_transport import transport_of
 from repro.planning.plan import make_plan
@@ -12,6 +13,7 @@ from repro.runs.manifest import record
 from repro.runs.record import STAMPED, Run, write_json
 from repro.utils.paths import ROOT
 from tests.support import raw_output
+from tests.support.attempts import recorded
 from tests.support.synthetic import NCCL_LINE, VERSIONS, environment
 
 PYTORCH_VERSIONS = {"torch": "2.8.0", "cuda": "12.8", "nccl": "2.27.3", "python": "3.12.3"}
@@ -120,7 +122,7 @@ def preflight_folder(folder):
 
 def _attempt(run, unit, repeat, speed):
     """An attempt and its files; one without a speed has failed."""
-    started = began(run.id) + sum(each["wall_s"] for each in run.attempts())
+    started = began(run.id) + sum(each.wall_s for each in run.attempts())
     folder = run.attempt_folder(unit.name, repeat)
     here = folder.relative_to(run.folder).as_posix()
     output = f"{RUNS}/{run.id}/{here}"
@@ -174,4 +176,14 @@ def _attempt(run, unit, repeat, speed):
     if speed is None:
         failure = Failure("rank {rank} exited with status {status}", {"rank": 0, "status": 1}).as_json()
         attempt |= {"status": "failed", "failure": failure, "log_tail": f"no {CHECKOUT}/x", "throughput": None}
-    run.add_attempt(attempt)
+    run.add_attempt(recorded(attempt))
+
+
+def faster(attempt, factor):
+    """A recorded attempt with this much more throughput, by the rule and in the steady state; as it was if it failed."""
+    if attempt.status != "ok":
+        return attempt
+    windows = attempt.windows and replace(
+        attempt.windows, steady_samples_per_s=attempt.windows.steady_samples_per_s * factor
+    )
+    return replace(attempt, throughput=attempt.throughput * factor, windows=windows)

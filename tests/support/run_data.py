@@ -4,6 +4,7 @@ import json
 from types import SimpleNamespace
 
 from repro.planning.unit import Unit
+from tests.support.attempts import recorded
 from tests.support.metrics import row
 
 
@@ -30,6 +31,6 @@ def report_data(tmp_path, results, scale="smoke", latencies=(10.0, 11.0)):
         events += [row(n, latency_ms=ms) for n, ms in enumerate(latencies, 1)]
         lines = "".join(json.dumps(event) + "\n" for event in events)
         (folder / "metrics-rank0.jsonl").write_text(lines + '{"event": "it', encoding="utf-8")
-        attempts.append({"status": "ok", "unit": each.unit.name, "repeat": 1, "folder": each.unit.name})
+        attempts.append(recorded({"unit": each.unit.name, "folder": each.unit.name}))
     plan = SimpleNamespace(scale=scale, kind="bench", device="cpu")
     return SimpleNamespace(results=results, attempts=attempts, plan=plan)

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+from repro.analysis.results import Result
 from repro.launch.host_environment import LOCKS
 from repro.models.programs import PUBLISHED
 from repro.planning.plan import Plan, make_plan
@@ -11,6 +12,7 @@ from repro.published.cases import load_catalogue
 from repro.runs.failures import Failure
 from repro.runs.record import Run, write_json
 from tests.support import raw_output
+from tests.support.attempts import recorded
 
 VERSIONS = {"oneflow": "0.8.0+cu102", "cuda": "10.2", "cudnn": "7.6.5", "nccl": "2.7.8", "python": "3.10.4"}
 GPU = {"name": "Tesla V100-SXM2-16GB", "driver_version": "440.33.01", "memory.total": "16160"}
@@ -101,7 +103,7 @@ def add_attempt(run, case, repeat, factor=1.0, status="ok", **changes):
     elif status == "failed":
         failure = Failure("rank {rank} exited with status {status}", {"rank": 0, "status": 1}).as_json()
         attempt |= {"failure": failure, "log_tail": "CUDA error", "versions": VERSIONS, "trainer_s": 1.0}
-    run.add_attempt({**attempt, **changes})
+    run.add_attempt(recorded(attempt, **changes))
 
 
 def edit_starts(run, edit, pattern="*"):
@@ -113,3 +115,17 @@ def edit_starts(run, edit, pattern="*"):
             path.unlink()
         else:
             path.write_text(json.dumps(start) + "\n" + rest)
+
+
+def measured(*names, throughput=None, memory=None):
+    """These cases with results: as published, times the factors by name."""
+    case_results = []
+    for name in names:
+        case = load_catalogue().case(name)
+        (unit,) = make_plan([case], case.layout.world_size, "published", 1).units
+        value = float(case.published.throughput) * (throughput or {}).get(name, 1.0)
+        mib = case.published.memory_mib and float(case.published.memory_mib) * (memory or {}).get(name, 1.0)
+        spread = (0.99 * value, value, 1.01 * value)
+        result = Result(unit, spread, value, 0.01, 1.0, mib, 1.0, 1.0, None, 0, 3)
+        case_results.append((case, result))
+    return case_results

@@ -57,7 +57,9 @@ def test_gpt_reads_the_same_text_in_every_layout(sample, losses):
     ids=["data", "tensor", "data-tensor", "pipeline", "data-pipeline", "tensor-pipeline"],
 )
 def test_the_published_reader_gives_every_layout_the_samples_of_one_process(tokens, losses, layout, accumulation):
-    changes = {"shape": {"layers": layout[2]}, "data": {"kind": "megatron", "prefix": tokens}}
+    """With the published clipping, whose norm is of all gradients in each of these layouts."""
+    data, clipped = {"kind": "megatron", "prefix": tokens}, {"clip_norm": 1.0}
+    changes = {"shape": {"layers": layout[2]}, "optimizer": clipped, "data": data}
     exclusive = losses(configuration("gpt", **changes))
     assert exclusive[5] < exclusive[1] - 0.3, "text is easier than random tokens"
     several = losses(configuration("gpt", layout, accumulation_steps=accumulation, **changes))

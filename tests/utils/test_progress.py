@@ -6,7 +6,7 @@ import time
 import pytest
 
 from repro.utils import progress
-from repro.utils.progress import Steps, duration, said_meanwhile
+from repro.utils.progress import Stages, Steps, duration, said_meanwhile
 from tests.support.patience import wait_until
 
 
@@ -48,6 +48,27 @@ def test_what_runs_meanwhile_is_said_until_it_ends(monkeypatch):
     assert re.fullmatch(r"\d+ s: task: node1", lines[0])
     time.sleep(0.3)
     assert len(lines) == count
+
+
+def test_what_is_left_follows_from_the_share_that_is_done(monkeypatch):
+    monkeypatch.setattr(progress, "SILENCE_S", 0.1)
+    lines = []
+    with said_meanwhile(lambda: "packing", lines.append, lambda: 0.5):
+        wait_until(lambda: lines)
+    assert re.fullmatch(r"(\d+) s: packing, \1 s left", lines[0])
+
+
+def test_a_stage_says_what_is_left_of_it_and_of_those_that_follow(clock):
+    stages = Stages("the beginning")
+    assert stages.now() == "the beginning"
+    stages.begin("an image is built", 200)
+    clock[0] += 50
+    assert stages.now() == "an image is built, about 2 min left"
+    stages.begin("nodes start", 30)
+    clock[0] += 20
+    assert stages.now() == "nodes start, about 10 s left"
+    clock[0] += 20
+    assert stages.now() == "nodes start", "nothing is said of what takes longer than expected"
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0 s"), (99, "99 s"), (100, "2 min"), (3600, "60 min")])

@@ -68,7 +68,7 @@ class MegatronStep:
         self.optimizer.step()
         if not self.has_loss:
             return {"loss": torch.zeros((), device=self.device)}
-        return {"loss": torch.stack([each["loss"] for each in losses])}
+        return {"loss": torch.stack([output["loss"] for output in losses])}
 
     @property
     def half_precision(self) -> bool:
@@ -122,7 +122,7 @@ def build_optimizer(config: BaselineConfig, model: DistributedDataParallel) -> M
     optimizer = get_megatron_optimizer(
         settings.optimizer(config), [model], settings.without_decay(config), use_gloo_process_groups=False
     )
-    for each in optimizer.chained_optimizers:
-        for group in each.optimizer.param_groups:
+    for part in optimizer.chained_optimizers:
+        for group in part.optimizer.param_groups:
             group.update(fused=True, foreach=False)
     return optimizer

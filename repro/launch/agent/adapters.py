@@ -12,15 +12,15 @@ GROUPS = ("counters", "hw_counters")
 
 def counters(place: str = CLASS) -> dict[str, dict[str, int]]:
     """Every counter that can be read, such as counters/port_xmit_data, by "device:port"; empty without an adapter."""
-    found: dict[str, dict[str, int]] = {}
+    counts: dict[str, dict[str, int]] = {}
     for port in sorted(glob.glob(os.path.join(place, "*", "ports", "*"))):
         device, _, number = port[len(place) + 1 :].split("/")
-        values = found.setdefault(f"{device}:{number}", {})
+        values = counts.setdefault(f"{device}:{number}", {})
         for path in sorted(path for group in GROUPS for path in glob.glob(os.path.join(port, group, "*"))):
             value = _number(path)
             if value is not None:
                 values[path[len(port) + 1 :]] = value
-    return found
+    return counts
 
 
 def _number(path: str) -> int | None:

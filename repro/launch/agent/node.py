@@ -79,7 +79,7 @@ def engines() -> set[tuple[int, str]]:
         if _first_line(entry + "/comm") == "dockerd":
             fields = _first_line(entry + "/stat").rpartition(")")[2].split()
             running |= {(int(entry[6:]), fields[19])} if fields else set()
-    return running or {each for path in ENGINE_PIDS if (each := _recorded_engine(path))}
+    return running or {process for path in ENGINE_PIDS if (process := _recorded_engine(path))}
 
 
 def _recorded_engine(path: str) -> tuple[int, str] | None:

@@ -13,7 +13,7 @@ from repro.launch.agent.ranks import LAUNCHER_LOG, RANK_LOG, RANK_METRICS, TRACE
 from repro.launch.attempt import Event
 from repro.launch.attempt_folder import AttemptFolder
 from repro.launch.placement import Placement
-from repro.runs.record import CutLog
+from repro.runs.attempts import CutLog
 
 LOG_CAP = 256 << 20
 """How many bytes of one log are kept at most: a rank that prints without end must not fill the controller's disk."""

@@ -255,10 +255,10 @@ def _oneflow_rdma(cluster: Cluster) -> dict[str, str]:
     Source: OneFlow's documentation, "Environment Variables". Without them it takes the first adapter and GID index 0.
     """
     device, _, port = cluster.hca.partition(",")[0].partition(":")
-    found = {"ONEFLOW_COMM_NET_IB_HCA": f"{device}:{port or 1}"}
+    variables = {"ONEFLOW_COMM_NET_IB_HCA": f"{device}:{port or 1}"}
     if cluster.gid_index is not None:
-        found["ONEFLOW_COMM_NET_IB_GID_INDEX"] = str(cluster.gid_index)
-    return found
+        variables["ONEFLOW_COMM_NET_IB_GID_INDEX"] = str(cluster.gid_index)
+    return variables
 
 
 def _infiniband(cluster: Cluster) -> dict[str, str]:

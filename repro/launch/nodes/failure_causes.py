@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass
 
 from repro.images.runtime import Runtime, refusal
+from repro.runs.attempts import CutLog
 from repro.runs.failures import Failure
-from repro.runs.record import CutLog
 from repro.utils.i18n import N_
 from repro.utils.signals import signal_name
 

@@ -36,8 +36,8 @@ from repro.launch.nodes.failure_causes import (
 )
 from repro.launch.nodes.holder import held_text, others_text
 from repro.launch.nodes.work import LEASE_S, NodeWork
+from repro.runs.attempts import CutLog
 from repro.runs.failures import Failure, explain_logs, last_lines
-from repro.runs.record import CutLog
 from repro.utils.signals import as_of_a_process
 
 POLL_S = 0.1
@@ -105,7 +105,7 @@ class AttemptFollower:
     ) -> Failure | None:
         """Pass events on until all nodes have ended well; the cause if something goes wrong.
 
-        `silences` and `answers` as `repro.launch.nodes.attempt.Transport` has them. While nothing can be read, ranks that
+        `silences` and `answers` as `repro.launch.nodes.attempt.NodeTransport` has them. While nothing can be read, ranks that
         seem to print nothing do not count as hanging.
         """
         stall, loss, self._pauses = StallDetector(self._limits), LossWatch(on_event), PauseDetector()

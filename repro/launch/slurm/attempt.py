@@ -28,7 +28,7 @@ FINGERPRINTS = "fingerprints.json"
 
 
 class SlurmTransport:
-    """One attempt in a job that has nodes for it; see `repro.launch.nodes.attempt.Transport`."""
+    """One attempt in a job that has nodes for it; see `repro.launch.nodes.attempt.NodeTransport`."""
 
     ends_ranks_by = frozenset({int(signal.SIGTERM)})
     log = LOG

@@ -121,7 +121,7 @@ def _received(
 
 
 class StepTransport:
-    """A step of a job that is held, as `repro.launch.nodes.attempt.Transport` has it."""
+    """A step of a job that is held, as `repro.launch.nodes.attempt.NodeTransport` has it."""
 
     ends_ranks_by: frozenset[int] = frozenset()
     log = ""

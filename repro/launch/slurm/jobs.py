@@ -73,7 +73,7 @@ class Jobs:
         self, cluster: Cluster, code: UploadedCode, port: int, run: str, minutes: int, compares: bool, asks: bool = True
     ):
         self.cluster, self.code, self.port, self.run = cluster, code, port, run
-        self.known: dict[str, Fingerprint] = {}
+        self.fingerprints: dict[str, Fingerprint] = {}
         self.largest = Size(1)
         self.precisions: dict[str, tuple[str, ...]] = {}
         self.datasets: tuple[Dataset, ...] = ()
@@ -111,7 +111,7 @@ class Jobs:
                 allocation.keep_log(folder)
             allocation.cancel()
             raise
-        self.known |= allocation.fingerprints
+        self.fingerprints |= allocation.fingerprints
         return allocation
 
     def give_back(self, allocation: Allocation, spare: bool = False) -> None:
@@ -205,7 +205,7 @@ class Jobs:
         return unreadable({name: results[name].stdout for name in allocation.names})
 
     def _check_equal(self, allocation: Allocation) -> None:
-        unaccepted = refused(self.cluster, self.known, allocation.fingerprints)
+        unaccepted = refused(self.cluster, self.fingerprints, allocation.fingerprints)
         if unaccepted:
             said = "; ".join(map(_shown, unaccepted))
             raise NotStarted(Failure(DIFFERENT, {"job": allocation.number, "said": said}))

@@ -156,7 +156,7 @@ class SlurmSession(LaunchSession):
     def check_unchanged(self, environment: dict) -> None:
         """Nothing is refused yet: each job's nodes are held against these as it starts."""
         nodes = environment["cluster"]["fingerprints"]["nodes"]
-        self.jobs.known |= {node: Fingerprint(**fields) for node, fields in nodes.items()}
+        self.jobs.fingerprints |= {node: Fingerprint(**fields) for node, fields in nodes.items()}
 
     @contextmanager
     def _asked(self, plan: Plan) -> Iterator[tuple[Allocation, Interrupts]]:

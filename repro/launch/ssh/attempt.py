@@ -27,7 +27,7 @@ STOP_S = 12.0
 
 
 class SshTransport:
-    """The agents of one attempt; see `repro.launch.nodes.attempt.Transport`."""
+    """The agents of one attempt; see `repro.launch.nodes.attempt.NodeTransport`."""
 
     ends_ranks_by: frozenset[int] = frozenset()
     log = ""

@@ -53,9 +53,9 @@ class NodeSession:
         """Learn `facts` and `host` of the node; RemoteError if it cannot take part."""
         asked = time.time()
         self.facts = ask_agent(self.remote, self._agent(), check_order(self.cluster, port), ANSWER_S)
-        found = problems(self.cluster, self.node, self.facts, _skew(self.facts["time"], asked, time.time()), port)
-        if found:
-            raise NodeProblems(self.node.name, found)
+        faults = problems(self.cluster, self.node, self.facts, _skew(self.facts["time"], asked, time.time()), port)
+        if faults:
+            raise NodeProblems(self.node.name, faults)
         self.host = host_of(self.node, self.facts)
 
     @property

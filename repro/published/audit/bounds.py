@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from math import inf
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 from repro.published.audit.findings import PEERS, RESULTS, Finding, Findings, Place, unless
 from repro.published.figures import Peer
@@ -14,21 +15,23 @@ from repro.utils.i18n import N_, Message
 
 if TYPE_CHECKING:
     from repro.published.audit.material import Material
-    from repro.published.cases import Case
 
 
 LESS = 0.05
 """How much slower a larger batch may be; in the published reports 0.4 %, of other frameworks 4 %."""
 CARD = Message("the total that nvidia-smi shows of this GPU")
-SIGNS = {"-": -1, "−": -1, "↓": -1, "+": 1, "↑": 1}
+OF_CASE = ("report", "layout", "accumulation_steps", "shape", "optimizer_sharding", "precision")
+OF_PEER = ("framework", "version", "variant", "model", "precision", "gpus", "optimizer_sharding")
+"""What two cases, or two peers, must have in common if only their micro-batches differ."""
+RISES = "+↑"
 
 
 def larger_batches(material: Material) -> Findings:
     """A larger batch is not much slower in the same layout, of other frameworks either."""
-    for first, second in _by_batch(material):
-        place = Place(RESULTS, second.name, "throughput")
-        yield _not_slower(first.published.throughput, second.published.throughput, first.name, second.report, place)
-    for smaller, larger in _peers_by_batch(material):
+    for smaller, larger in _by_batch(material.cases, OF_CASE):
+        place = Place(RESULTS, larger.name, "throughput")
+        yield _not_slower(smaller.published.throughput, larger.published.throughput, smaller.name, larger.report, place)
+    for smaller, larger in _by_batch([peer for peer in material.peers if not peer.case], OF_PEER):
         place = Place(PEERS, larger.name, "batch")
         yield _not_slower(smaller.throughput, larger.throughput, smaller.name, PEERS, place)
 
@@ -44,20 +47,12 @@ def _not_slower(before: float, after: float, other: str, report: str, place: Pla
     return unless(fits, "larger-batch", report, place, "inconsistency", after, "", rule, severity="warning")
 
 
-def _by_batch(material: Material) -> Iterator[tuple[Case, Case]]:
-    """Every two cases that differ in their micro-batch alone, the smaller one first."""
-    keys = ("report", "layout", "accumulation_steps", "shape", "optimizer_sharding", "precision")
-    for first, second in combinations(material.cases, 2):
-        if all(getattr(first, key) == getattr(second, key) for key in keys) and first.micro_batch != second.micro_batch:
-            yield (first, second) if first.micro_batch < second.micro_batch else (second, first)
-
-
-def _peers_by_batch(material: Material) -> Iterator[tuple[Peer, Peer]]:
-    keys = ("framework", "version", "variant", "model", "precision", "gpus", "optimizer_sharding", "case")
-    for first, second in combinations(material.peers, 2):
-        same = all(getattr(first, key) == getattr(second, key) for key in keys) and not first.case
-        if same and first.micro_batch != second.micro_batch:
-            yield (first, second) if first.micro_batch < second.micro_batch else (second, first)
+def _by_batch(measured: Iterable[Any], keys: Iterable[str]) -> Iterator[Sequence[Any]]:
+    """Every two cases or peers that differ in their micro-batch alone of these attributes, the smaller one first."""
+    for pair in combinations(measured, 2):
+        first, second = ([getattr(one, key) for key in keys] for one in pair)
+        if first == second and pair[0].micro_batch != pair[1].micro_batch:
+            yield sorted(pair, key=attrgetter("micro_batch"))
 
 
 def devices(material: Material) -> Findings:
@@ -107,13 +102,15 @@ def signs(material: Material) -> Findings:
         printed = case.published.printed
         for column in ("memory", "throughput"):
             changes = [printed.get(f"{column}_change"), printed.get(f"{column}_change_percent")]
-            known = [1 if each > 0 else -1 for each in changes if each]
-            if column not in printed or not known:
+            expected = [change > 0 for change in changes if change]
+            if column not in printed or not expected:
                 continue
-            marks = [SIGNS[mark] for mark in re.findall(r"[-−+↓↑]", printed[column])]
-            rule = Message("the recorded changes are {changes}", changes=[f"{each:+g}" for each in changes if each])
+            marks = [mark in RISES for mark in re.findall(r"[-−+↓↑]", printed[column])]
+            rule = Message(
+                "the recorded changes are {changes}", changes=[f"{change:+g}" for change in changes if change]
+            )
             place = Place(RESULTS, case.name, f"{column}_sign")
-            yield unless(marks == known, "sign", case.report, place, "inconsistency", printed[column], "", rule)
+            yield unless(marks == expected, "sign", case.report, place, "inconsistency", printed[column], "", rule)
 
 
 RULES = (

@@ -40,7 +40,7 @@ class AuditRule:
     name: str
     title: str
     compared: int
-    found: int
+    findings: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +107,7 @@ def as_json(result: Audit) -> str:
     content = {
         "findings": [finding.as_json() for finding in result.findings],
         "checks": [
-            {"rule": check.name, "title": check.title, "compared": check.compared, "found": check.found}
+            {"rule": check.name, "title": check.title, "compared": check.compared, "found": check.findings}
             for check in result.checks
         ],
         "noise": _noise_json(result.noise),

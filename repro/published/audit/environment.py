@@ -286,8 +286,8 @@ def affinities(material: Material) -> Findings:
     for name in dict.fromkeys(report.cluster for report in material.reports):
         owner = next(report.id for report in material.reports if report.cluster == name)
         topology = material.clusters[name].get("topology", {})
-        known = dict.fromkeys(filter(None, topology.get("cpu_affinity", ())))
-        for one, other in combinations(known, 2):
+        distinct = dict.fromkeys(filter(None, topology.get("cpu_affinity", ())))
+        for one, other in combinations(distinct, 2):
             both = sorted(_cpus(one) & _cpus(other))
             rule = Message("{one} and {other} have CPUs in common: {cpus}", one=one, other=other, cpus=both)
             place = Place("topology", one, other)

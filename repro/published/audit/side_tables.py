@@ -87,7 +87,7 @@ def later_runs(material: Material) -> Findings:
         for row in rows:
             where = f"bs{row['micro_batch']}, {row['nodes'] * row['gpus_per_node']} GPU"
             place = Place("later run", where, "throughput")
-            for case in (each for each in cases if _same(each, row)):
+            for case in (other for other in cases if _same(other, row)):
                 apart = abs(row["throughput"] / case.published.throughput - 1)
                 rule = Message("{case} has {value}", case=case.name, value=case.published.throughput)
                 yield unless(
@@ -141,19 +141,19 @@ def dates(material: Material) -> Findings:
     for report in material.reports:
         own = date.fromisoformat(report.date)
         named = report.claims.get("date", "")
-        for each in days_of(named):
+        for day in days_of(named):
             rule = Message("the report is of {date}", date=report.date)
             place = Place("text", "", "date")
-            yield _day(report, place, named, each, own, rule)
+            yield _day(report, place, named, day, own, rule)
         for case in material.cases_of(report):
             printed = str(case.published.printed.get("date", ""))
-            for each in days_of(printed):
+            for day in days_of(printed):
                 rule = Message("the report is of {date}", date=report.date)
-                yield _day(report, Place(RESULTS, case.name, "date"), printed, each, own, rule)
+                yield _day(report, Place(RESULTS, case.name, "date"), printed, day, own, rule)
 
 
-def _day(report: Report, place: Place, printed: str, found: date | None, own: date, rule: Message) -> Finding | None:
-    fits = found is not None and abs((found - own).days) <= DAYS
+def _day(report: Report, place: Place, printed: str, day: date | None, own: date, rule: Message) -> Finding | None:
+    fits = day is not None and abs((day - own).days) <= DAYS
     return unless(fits, "date", report.id, place, "inconsistency", printed, report.date, rule, severity="warning")
 
 
@@ -162,7 +162,8 @@ def days_of(text: str) -> Iterator[date | None]:
     for year, month, day in re.findall(r"\b(\d{4})-?(\d{1,2})-?(\d{1,2})\b", text):
         yield _date(int(year), int(month), int(day))
     for month, day, year in re.findall(r"\b([A-Za-z]{3})[a-z]* (\d{1,2}),? (\d{4})\b", text):
-        yield _date(int(year), MONTHS.index(month.lower()) + 1 if month.lower() in MONTHS else 0, int(day))
+        there = month.lower() in MONTHS
+        yield _date(int(year), MONTHS.index(month.lower()) + 1, int(day)) if there else None
 
 
 def _date(year: int, month: int, day: int) -> date | None:
@@ -214,10 +215,10 @@ def units(material: Material) -> Findings:
 
 
 def _unit(report: str, place: Place, column: str, unit: str) -> Findings:
-    for pattern, known in QUANTITIES:
+    for pattern, units in QUANTITIES:
         if re.search(pattern, column.partition("(")[0].lower()):
-            rule = Message("a column of this title is in {units}", units=list(known))
-            yield unless(unit.lower() in known, "column-unit", report, place, "inconsistency", unit, "", rule)
+            rule = Message("a column of this title is in {units}", units=list(units))
+            yield unless(unit.lower() in units, "column-unit", report, place, "inconsistency", unit, "", rule)
 
 
 RULES = (

@@ -37,11 +37,15 @@ MOST_FLAT = 0.9
 
 @dataclass(frozen=True)
 class OverlayLine:
-    """A published line, the points measured with the same work on each GPU, and the name of both; either may be empty."""
+    """A published line, the points measured with the same work on each GPU, and the name of both; either may be empty.
+
+    `intervals` are those of points: the number of GPUs, the lower and the upper end.
+    """
 
     label: str
     published: tuple[tuple[float, float], ...]
     measured: tuple[tuple[float, float], ...]
+    intervals: tuple[tuple[float, float, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,12 +98,19 @@ class OverlayChart:
             for line, style in zip(panel.lines, STYLES, strict=False):
                 _draw_line(axes, line, style)
             _name_lines(axes, panel, PANEL - HEAD - FOOT)
-        canvas.text(WIDTH / 2, canvas.height - 3, self.x_label, color=MUTED.light, ha="center")
+        canvas.text(
+            panel_width * min(len(self.panels), COLUMNS) / 2,
+            canvas.height - 3,
+            self.x_label,
+            color=MUTED.light,
+            ha="center",
+        )
         return canvas.figure
 
     def _scale(self, axes: Axes, panel: OverlayPanel) -> None:
         last = 2 ** math.ceil(math.log2(max(x for x, _y in _points(self.panels))))
-        ys = [y for _x, y in _points([panel])]
+        ends = [end for line in panel.lines for _x, *both in line.intervals for end in both]
+        ys = [*(y for _x, y in _points([panel])), *ends]
         ticks = [2**power for power in range(int(math.log2(last)) + 1)]
         axes.set_xscale("log", base=2)
         axes.minorticks_off()
@@ -130,6 +141,8 @@ def _draw_line(axes: Axes, line: OverlayLine, style: Style) -> None:
             markerfacecolor=PAPER.light,
             markeredgecolor=style.ink.light,
         )
+    for x, low, high in line.intervals:
+        axes.plot((x, x), (low, high), color=style.ink.light, linewidth=1.4, solid_capstyle="butt")
     if line.measured:
         axes.plot(
             *zip(*line.measured, strict=True),

@@ -140,14 +140,14 @@ class BarChart:
 class DotChart:
     """Values of each row as dots on one scale; `series` name the dots of a row, joined by a thin line.
 
-    Without names the dots of a row are alike, and `marks` are the row's short vertical line. `notes` are texts at the
-    right end of the rows.
+    A named dot may be missing in a row. Without names the dots of a row are alike, and `marks` are the row's short
+    vertical line. `notes` are texts at the right end of the rows.
     """
 
     title: str
     subtitle: str
     rows: tuple[str, ...]
-    values: tuple[tuple[float, ...], ...]
+    values: tuple[tuple[float | None, ...], ...]
     series: tuple[str, ...] = ()
     marks: tuple[float, ...] = ()
     limit: tuple[str, float] | None = None
@@ -160,12 +160,13 @@ class DotChart:
             + ", ".join(
                 f"{name} {number(value, self.decimals)}".strip()
                 for name, value in zip(self._names(values), values, strict=True)
+                if value is not None
             )
             for row, values in zip(self.rows, self.values, strict=True)
         )
         return sentence(f"{self.title} ({self.subtitle})", parts)
 
-    def _names(self, values: Sequence[float]) -> tuple[str, ...]:
+    def _names(self, values: Sequence[float | None]) -> tuple[str, ...]:
         return self.series or ("",) * len(values)
 
     def draw(self) -> Drawing:
@@ -188,10 +189,13 @@ class DotChart:
             _draw_limit(axes, *self.limit)
         return canvas.figure
 
-    def _draw_row(self, axes: Axes, row: int, values: Sequence[float]) -> None:
+    def _draw_row(self, axes: Axes, row: int, values: Sequence[float | None]) -> None:
+        drawn = [value for value in values if value is not None]
         if self.series:
-            axes.plot((min(values), max(values)), (row, row), color=MUTED.light, linewidth=0.9)
+            axes.plot((min(drawn), max(drawn)), (row, row), color=MUTED.light, linewidth=0.9)
         for index, value in enumerate(values):
+            if value is None:
+                continue
             style = STYLES[index if self.series else 0]
             hollow = index > 0 or not self.series
             axes.plot(value, row, linestyle="", **_dot(style, hollow), clip_on=False)
@@ -201,13 +205,12 @@ class DotChart:
     def _scale(self, axes: Axes) -> None:
         from matplotlib.ticker import FuncFormatter
 
+        drawn = [value for values in self.values for value in values if value is not None]
         if self.series:
-            largest = max(
-                [*(value for values in self.values for value in values), *([self.limit[1]] if self.limit else [])]
-            )
+            largest = max([*drawn, *([self.limit[1]] if self.limit else [])])
             axes.set_xlim(0, largest * 1.02)
         elif self.marks:
-            reach = 1.1 * max(abs(value) for values in self.values for value in values) or 1
+            reach = 1.1 * max(map(abs, drawn)) or 1
             axes.set_xlim(-reach, reach)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _deviation(x) if self.marks else number(x)))
 

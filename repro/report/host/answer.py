@@ -1,29 +1,29 @@
-"""The first screen of a host's page: what was measured, how the targets stand, and what may be concluded."""
+"""The first screen of a host's page: what was measured, the result by model in words, and what it rests on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import reduce
 
-from repro.models.programs import PUBLISHED
+from repro.models.programs import KINDS, PUBLISHED, TUNED
+from repro.planning.derived import published_case
+from repro.planning.unit import Unit
+from repro.report import numbers
 from repro.report.charts.coverage import AS_PUBLISHED, DERIVED
 from repro.report.charts.figure import gpus_text as gpus_count
-from repro.report.document import Block, Cell, Figure, Section, Table, Text
-from repro.report.host.cells import STATUSES, figures_of, goals, listed, name
+from repro.report.document import Block, Figure, Items, Section, Text
+from repro.report.host.cells import Written, figures_of, listed, subject
+from repro.report.host.configurations import baseline_name, baselines
 from repro.report.host.coverage import levels_of, units_run
-from repro.report.host.machine import day
+from repro.report.host.measured import current, factor, factors, grouped
 from repro.report.host.results import MeasuredHost
-from repro.report.host.rows import LEAST_SESSIONS, MET, MISSED, OLD, OPEN, HostRow
+from repro.report.host.rows import LEAST_SESSIONS, HostRow
 from repro.report.run.programs import PROGRAMS
-from repro.report.tables import columns
 from repro.utils.i18n import N_, Translate
+from repro.utils.stats import Interval
 
-KINDS = {
-    "ratio": N_("throughput of OneFlow over that of PyTorch"),
-    "efficiency": N_("scaling efficiency"),
-    "expectation": N_("throughput over the performance model's"),
-}
-"""What a target is of."""
+NAMED = {PUBLISHED: N_("the port"), TUNED: N_("the tuned program")}
+"""The programs within a sentence."""
 
 
 def gpus_text(_: Translate, host: MeasuredHost) -> str:
@@ -44,23 +44,17 @@ def _one_kind(_: Translate, gpu: str, counts: list[int]) -> str:
 
 def when(_: Translate, host: MeasuredHost) -> str:
     """The days on which runs began, UTC."""
-    days = sorted({day(kept_run) for kept_run in host.runs})
+    days = sorted({kept_run.day for kept_run in host.runs})
     return _("{first} to {last}").format(first=days[0], last=days[-1]) if len(days) > 1 else "".join(days)
-
-
-def _programs(_: Translate, kinds: Iterable[str]) -> str:
-    return listed(_, (_(PROGRAMS[kind]) for kind in kinds))
 
 
 def measured(_: Translate, host: MeasuredHost) -> str:
     """What was measured on what, in one sentence."""
     levels = list(levels_of(host).values())
     exact, derived = levels.count(AS_PUBLISHED), levels.count(DERIVED)
-    attempts = [attempt["status"] for kept_run in host.runs for attempt in kept_run.attempts]
     text = _(
         "Measured on {gpus}, {when}: {ran} of the {all} published cases ran, {exact} in their published configuration and "
-        "{derived} shrunk or otherwise derived ({programs}){against} (runs: {runs}; attempts: "
-        "{attempts}, failed: {failed}, interrupted: {interrupted})."
+        "{derived} shrunk or otherwise derived ({programs}){against}."
     )
     return text.format(
         gpus=gpus_text(_, host) or host.name,
@@ -71,10 +65,6 @@ def measured(_: Translate, host: MeasuredHost) -> str:
         exact=exact,
         derived=derived,
         against=_against(_, host),
-        runs=len(host.runs),
-        attempts=len(attempts),
-        failed=attempts.count("failed"),
-        interrupted=attempts.count("interrupted"),
     )
 
 
@@ -95,130 +85,149 @@ def _against(_: Translate, host: MeasuredHost) -> str:
     return _(", some compared with PyTorch {versions}").format(versions=listed(_, versions)) if versions else ""
 
 
-def decided(_: Translate, rows: list[HostRow]) -> str:
-    """How many targets are met, missed and undecided, and why they are undecided or do not count."""
-    if not rows:
-        return _("No target is set for what was measured here.")
-    old = sum(row.status == OLD for row in rows)
-    rows = [row for row in rows if row.status != OLD]
-    statuses = [row.status for row in rows]
-    single = sum(row.status == OPEN and len(row.sessions) < LEAST_SESSIONS for row in rows)
-    within = sum(row.target.holds(row.ratio.value) for row in rows if row.target and row.ratio)
-    if not rows:
-        text = _("No target is decided.")
-    elif single == len(rows):
-        text = _(
-            "No target is decided: all {n} rest on a single session each, and {least} are needed. {within} of the "
-            "measured values are within their target."
+def by_model(_: Translate, host: MeasuredHost) -> list[str]:
+    """For each model in its published precision: each program over each baseline, and over the published V100s."""
+    rows = [row for row in current(host.ratios) if _as_published(row.unit)]
+    by_case = factors(host)
+    texts = []
+    for group in grouped(rows, lambda row: (subject(row.unit), row.unit.world_size)):
+        unit = group[0].unit
+        parts = [
+            _("over `{baseline}` {programs}").format(
+                baseline=baseline,
+                programs=listed(_, _programs_over(_, [row for row in group if baseline_name(row) == baseline])),
+            )
+            for baseline in baselines(group)
+        ]
+        published = [
+            (row.unit.program, factor(case, row))
+            for case, by_program in by_case
+            for row in by_program.values()
+            if (subject(row.unit), row.unit.world_size) == (subject(unit), unit.world_size)
+        ]
+        if published:
+            parts.append(
+                _("over the published V100 throughput {programs}").format(programs=listed(_, _factors(_, published)))
+            )
+        texts.append(
+            _("**{subject}, {gpus}**: {parts}.").format(
+                subject=subject(unit), gpus=gpus_count(_, unit.world_size), parts=_("; ").join(parts)
+            )
         )
-    else:
-        text = _(
-            "Targets: {met} met, {missed} missed, {undecided} undecided, {single} of these because they rest "
-            "on a single session. {within} of the {n} measured values are within their target."
-        )
-    if old:
-        text += _(" Rows that were measured with older code of their program only do not count: {old}.")
-    return text.format(
-        old=old,
-        n=len(rows),
-        least=LEAST_SESSIONS,
-        met=statuses.count(MET),
-        missed=statuses.count(MISSED),
-        undecided=statuses.count(OPEN),
-        single=single,
-        within=within,
-    )
+    return texts
 
 
-def concluded(_: Translate, host: MeasuredHost) -> str:
-    """What may be concluded from this page, and what may not; empty if there is nothing to conclude from."""
-    every = [*host.gains, *host.ratios, *host.efficiencies, *host.layouts]
+def _as_published(unit: Unit) -> bool:
+    case = published_case(unit)
+    return case is not None and case.precision == unit.precision
+
+
+def _programs_over(_: Translate, rows: list[HostRow]) -> Iterable[str]:
+    """The lowest and highest ratio of each program, the interval that holds all intervals, and the numbers of sessions."""
+    for program in KINDS:
+        mine = [row for row in rows if row.unit.program == program]
+        if mine:
+            yield _("{program} {values} ({sure})").format(
+                program=_(NAMED[program]), values=_range(mine, _in_words), sure=_sure(_, mine, _in_words)
+            )
+
+
+def _in_words(ratio: float) -> str:
+    """A ratio with two decimals: the table below has the third."""
+    return numbers.fixed(ratio, 2)
+
+
+def _short_factor(value: float) -> str:
+    return numbers.significant(value, 2)
+
+
+def _range(rows: list[HostRow], written: Written) -> str:
+    return numbers.span(map(written, sorted(row.ratio.value for row in rows if row.ratio)))
+
+
+def _sure(_: Translate, rows: list[HostRow], written: Written) -> str:
+    """The ends of all intervals of rows, and how many sessions these are of."""
+    sessions = numbers.span(map(str, sorted(len(row.sessions) for row in rows)))
+    intervals = [row.ratio.interval for row in rows if row.ratio and isinstance(row.ratio.interval, Interval)]
+    if not intervals:
+        return _("n\u00a0=\u00a0{n}, no interval").format(n=sessions)
+    low, high = min(interval.low for interval in intervals), max(interval.high for interval in intervals)
+    return _("95%: {low}–{high}, n\u00a0=\u00a0{n}").format(low=written(low), high=written(high), n=sessions)
+
+
+def _factors(_: Translate, published: list[tuple[str, float]]) -> Iterable[str]:
+    for program in KINDS:
+        values = sorted(value for of, value in published if of == program)
+        if values:
+            yield f"{_(NAMED[program])} {numbers.span(map(_short_factor, values))}"
+
+
+def scaled(_: Translate, host: MeasuredHost) -> str:
+    """Scaling efficiency by model and program on each number of GPUs; empty without."""
+    rows = [row for row in current(host.efficiencies) if not row.unit.baseline_of and _as_published(row.unit)]
+    parts = [
+        _("{subject}, {program}, {gpus}: {values} ({sure})").format(
+            subject=subject(group[0].unit),
+            program=_(NAMED[group[0].unit.program]),
+            gpus=gpus_count(_, group[0].unit.world_size),
+            values=_range(group, numbers.percentage),
+            sure=_sure(_, group, numbers.percentage),
+        )
+        for group in grouped(rows, lambda row: (subject(row.unit), row.unit.program, row.unit.world_size))
+    ]
+    return _("**Scaling efficiency**: {parts}.").format(parts=_("; ").join(parts)) if parts else ""
+
+
+def believed(_: Translate, host: MeasuredHost) -> str:
+    """What the figures rest on, and what they do not show."""
+    every = [*host.gains, *host.ratios, *host.efficiencies]
+    rows = current(every)
+    single = sum(len(row.sessions) < LEAST_SESSIONS for row in rows)
     verdicts = [verdict for kept_run in host.measured for verdict in kept_run.judgement.verdicts]
     judged = sum(verdict.outcome != "none" for verdict in verdicts)
-    ours = [result for kept_run in host.measured for result in kept_run.results if not result.unit.baseline_of]
-    kinds = (
-        (host.ratios, _("speed relative to PyTorch")),
-        (host.gains, _("gain of the tuned program")),
-        (host.efficiencies, _("scaling")),
-        ([result for result in ours if result.memory_mib], _("memory")),
-    )
-    can = [text for rows, text in kinds if rows]
-    if not can:
-        return ""
-    single = sum(len(row.sessions) < LEAST_SESSIONS for row in every)
-    sentences = [
-        _("The measurements show, for the {programs}: {what}.").format(
-            programs=_programs(_, host.programs), what=listed(_, can)
-        ),
-        (
-            _("All {rows} rows come from a single session each.")
-            if single == len(every)
-            else _("{single} of {rows} rows come from a single session.")
-        ).format(single=single, rows=len(every)),
-    ]
-    if verdicts and not judged:
-        text = _(
-            "They do not show whether a published throughput is reproduced: of {n} results, none was measured under the "
-            "published conditions."
+    sentences = []
+    if rows and single == len(rows):
+        sentences.append(
+            _(
+                "Every comparison comes from a single session, so none has an interval: another day may give another ratio."
+            )
         )
-        sentences.append(text.format(n=len(verdicts)))
+    elif rows:
+        text = _(
+            "{several} of {rows} comparisons have an interval over several sessions; the others come from a single one."
+        )
+        sentences.append(text.format(several=len(rows) - single, rows=len(rows)))
+    if older := len(every) - len(rows):
+        text = _("Left out here and in the figures, as they were measured only with older code of their program: {n}.")
+        sentences.append(text.format(n=older))
+    if verdicts and not judged:
+        sentences.append(
+            _(
+                "Nothing here shows whether a published throughput is reproduced: no result was measured under the published conditions."
+            )
+        )
     elif verdicts:
         text = _("Published throughputs with a verdict: {judged} of {n} results.")
         sentences.append(text.format(judged=judged, n=len(verdicts)))
-    if host.programs and PUBLISHED not in host.programs:
-        sentences.append(_("They do not show how fast the port of the published program is, which did not run."))
-    return reduce(lambda text, more: _("{text} {more}").format(text=text, more=more), sentences)
+    return reduce(lambda text, more: _("{text} {more}").format(text=text, more=more), sentences) if sentences else ""
+
+
+def how_to_read(_: Translate) -> str:
+    """What the numbers of the result are."""
+    return _(
+        "Throughput of the port and of the tuned program over that of each baseline, lowest to highest of the "
+        "configurations; above 1 OneFlow is faster. In parentheses the range of the 95% intervals and the number n of sessions. "
+        "`pytorch` is PyTorch with its current fused operators, `pytorch-unfused` computes as the published program does."
+    )
 
 
 def answer(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Section]:
-    """The targets and what may be concluded, with the two figures that show it; nothing without a measured speed."""
+    """The result in words, what it rests on, and the figure that shows it; nothing without a measured speed."""
     if not units_run(host):
         return []
-    texts = [text for text in (decided(_, host.aimed), concluded(_, host)) if text]
-    blocks: list[Block] = [*map(Text, texts), *figures_of(drawn, "ratios"), *figures_of(drawn, "efficiency")]
-    return [Section("answer", _("Result"), tuple(blocks))]
-
-
-def targets(_: Translate, host: MeasuredHost, language: str) -> list[Section]:
-    """Every target that applies to a row: who set it and why; nothing without one."""
-    aimed = host.aimed
-    if not aimed:
-        return []
-    rows = []
-    for target in dict.fromkeys(row.target for row in aimed if row.target):
-        mine = [row for row in aimed if row.target == target]
-        where = _(", ").join(_condition(_, key, value) for key, value in target.where.items())
-        counts = [sum(row.status == status for row in mine) for status in STATUSES]
-        rows.append(
-            (
-                Cell(
-                    _("{what} ({where})").format(what=_(KINDS[target.of]), where=where)
-                    if where
-                    else _(KINDS[target.of])
-                ),
-                goals(mine),
-                Cell(" / ".join(map(str, counts)), counts[0]),
-                Cell(target.by.get(language, "–")),
-                Cell(target.why.get(language, "–")),
-            )
-        )
-    caption = _(
-        "Targets are goals of whoever set them, not of the published reports. One is met if the 95% interval of a row "
-        "over sessions is within it, missed if the interval is outside, and undecided otherwise. A row of older code, "
-        "whose program has been measured with newer code since, but not in this configuration, decides nothing."
-    )
-    titles = columns(
-        _("What"),
-        _("Target"),
-        _("Met / missed / undecided / older code"),
-        _("Set by"),
-        _("Why"),
-    )
-    return [Section("targets", _("Who set the targets, and why?"), (Table("targets", titles, tuple(rows), caption),))]
-
-
-def _condition(_: Translate, key: str, value: object) -> str:
-    """What narrows a target, as tables write it."""
-    if isinstance(value, int):
-        return gpus_count(_, value)
-    return _(PROGRAMS[str(value)]) if key == "program" else name(str(value))
+    items = tuple(filter(None, (*by_model(_, host), scaled(_, host))))
+    blocks: list[Block] = []
+    if items:
+        blocks += [Text(how_to_read(_)), Items(items)]
+    blocks += [Text(text) for text in (believed(_, host),) if text]
+    return [Section("answer", _("Result"), (*blocks, *figures_of(drawn, "ratios")))]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import cache
 
+from repro.models.programs import PUBLISHED, TUNED
 from repro.planning.unit import Unit
 from repro.published.cases import load_catalogue
 from repro.report import numbers
 from repro.report.document import Cell, Figure
 from repro.report.host.rows import MET, MISSED, OLD, OPEN, HostRow
 from repro.report.host.run import KeptRun
-from repro.report.run.programs import PROGRAMS
 from repro.report.tables import NONE
 from repro.runs.files import read_toml
 from repro.utils.i18n import N_, Translate
@@ -25,6 +25,8 @@ STATUSES = {
     OPEN: (N_("undecided"), "muted"),
     OLD: (N_("older code"), "muted"),
 }
+SHORT_PROGRAMS = {PUBLISHED: N_("Port"), TUNED: N_("Tuned")}
+"""The programs in the heads of columns."""
 NAMES = DATA / "names.toml"
 Written = Callable[[float], str]
 """How a number is written."""
@@ -42,13 +44,12 @@ def _names() -> dict[str, str]:
 
 def family(report: str) -> str:
     """What a report is of, by its id; the id itself if no such report is in the catalogue."""
-    return next((each.family for each in load_catalogue().reports if each.id == report), report)
+    return next((published.family for published in load_catalogue().reports if published.id == report), report)
 
 
-def subject(_: Translate, unit: Unit, programs: Sequence[str] = ()) -> str:
-    """What trains: the model and its precision, and the program where a host has several."""
-    parts = [name(family(unit.report)), name(unit.precision)]
-    return ", ".join([*parts, *([_(PROGRAMS[unit.program])] if len(programs) > 1 else [])])
+def subject(unit: Unit) -> str:
+    """What trains: the model and its precision."""
+    return ", ".join((name(family(unit.report)), name(unit.precision)))
 
 
 def listed(_: Translate, parts: Iterable[str]) -> str:
@@ -58,22 +59,23 @@ def listed(_: Translate, parts: Iterable[str]) -> str:
 
 
 def link(kept_run: KeptRun) -> str:
-    """A run's short name, linked to its row in the table of runs."""
-    return f"[{kept_run.label}](#{kept_run.run.id})"
+    """When a run began, linked to its row in the table of runs."""
+    return f"[{kept_run.began}](#{kept_run.run.id})"
 
 
 def links(_: Translate, kept_runs: Iterable[KeptRun]) -> str:
-    """The runs' short names, each linked and each once, oldest first."""
-    return _(", ").join(dict.fromkeys(map(link, sorted(kept_runs, key=lambda kept_run: kept_run.age))))
+    """The runs, each linked and each once, oldest first; the day is said once for all runs of it."""
+    by_day: dict[str, dict[str, str]] = {}
+    for kept_run in sorted(kept_runs, key=lambda kept_run: kept_run.age):
+        by_day.setdefault(kept_run.day, {})[kept_run.run.id] = f"[{kept_run.time}](#{kept_run.run.id})"
+    return _("; ").join(f"{day} {_(', ').join(runs.values())}" for day, runs in by_day.items())
 
 
 def runs_of(_: Translate, row: HostRow) -> Cell:
-    """The runs that a row counts, and those that it does not since their code is not the newest run's."""
+    """The runs that a row counts, and how many it does not since their code is not the newest run's."""
     text = links(_, row.runs)
     if row.superseded:
-        text = _("{runs}; superseded: {others}").format(
-            runs=text, others=links(_, (measurement.kept for measurement in row.superseded))
-        )
+        text = _("{runs}; superseded: {n}").format(runs=text, n=len(row.superseded))
     return Cell(text)
 
 
@@ -88,50 +90,30 @@ def least_to_most(values: Iterable[float], written: Written = numbers.ratio) -> 
     return Cell(numbers.span(map(written, ordered)), ordered[0]) if ordered else NONE
 
 
-def spread(row: HostRow, written: Written = numbers.ratio) -> Cell:
-    """The interval of a row over its sessions, or how many sessions there are, where these give none."""
-    interval = row.ratio.interval if row.ratio else None
-    if isinstance(interval, Interval):
-        return Cell(f"{written(interval.low)}–{written(interval.high)}", interval.low)
-    return Cell(f"– (n = {len(row.sessions)})", float("-inf"))
+def interval(row: HostRow, written: Written = numbers.ratio) -> str:
+    """The interval of a row over its sessions; empty where these give none."""
+    over_sessions = row.ratio.interval if row.ratio else None
+    if not isinstance(over_sessions, Interval):
+        return ""
+    return f"{written(over_sessions.low)}–{written(over_sessions.high)}"
 
 
-def goal(row: HostRow) -> Cell:
-    """A row's target; a dash without one."""
-    return Cell(str(row.target), row.target.at_least) if row.target else NONE
+def with_interval(_: Translate, row: HostRow | None, written: Written = numbers.ratio) -> Cell:
+    """A row's ratio, with its interval, how many sessions it is of, and whether it is of the steady state or of older code."""
+    if row is None or row.ratio is None:
+        return NONE
+    sessions = _("n\u00a0=\u00a0{n}").format(n=len(row.sessions))
+    marks = (_("steady") if row.in_steady_state else "", "" if row.current else _("older code"))
+    parts = filter(None, (interval(row, written), sessions, *marks))
+    return Cell(written(row.ratio.value), row.ratio.value, note=_(", ").join(parts))
 
 
-def status(_: Translate, row: HostRow) -> Cell:
-    """How a row stands to its target; a dash without one."""
+def goal(_: Translate, row: HostRow) -> Cell:
+    """A row's target and how the row stands to it; a dash without one."""
     if not row.target:
-        return Cell(numbers.NOTHING)
+        return NONE
     title, tone = STATUSES[row.status]
-    return Cell(_(title), tone=tone)
-
-
-def tally(_: Translate, rows: Iterable[HostRow]) -> str:
-    """How many of the rows that have a target met it, missed it, or leave it undecided; empty without a target."""
-    states = [row.status for row in rows if row.target]
-    parts = [
-        _("{n} {what}").format(what=_(STATUSES[state][0]), n=states.count(state))
-        for state in STATUSES
-        if state in states
-    ]
-    return _("; ").join(parts)
-
-
-def verdicts(_: Translate, rows: Sequence[HostRow]) -> Cell:
-    """The tally of a group's rows; without numbers if they all stand alike."""
-    states = {row.status for row in rows if row.target}
-    if len(states) == 1 and len(rows) == 1:
-        return status(_, rows[0])
-    tones = {STATUSES[state][1] for state in states}
-    return Cell(tally(_, rows) or numbers.NOTHING, tone=tones.pop() if len(tones) == 1 else "")
-
-
-def goals(rows: Sequence[HostRow]) -> Cell:
-    """The targets of a group's rows."""
-    return Cell(", ".join(dict.fromkeys(str(row.target) for row in rows if row.target)) or numbers.NOTHING)
+    return Cell(str(row.target), row.target.at_least, note=_(title), tone=tone)
 
 
 def figures_of(drawn: list[Figure], name: str) -> list[Figure]:

@@ -17,7 +17,7 @@ from repro.planning.unit import Unit
 from repro.report import numbers
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.waterfall import Waterfall, WaterfallChart
-from repro.report.document import Block, Cell, Figure, Section, Table
+from repro.report.document import Block, Cell, Column, Figure, Section, Table
 from repro.report.host.cells import figures_of, link, links, name, outof
 from repro.report.host.results import MeasuredHost
 from repro.report.host.run import KeptRun
@@ -41,7 +41,7 @@ def shown_figures(host: MeasuredHost) -> list[FigureSpec]:
     """Loss curves of each run, what was learned in all, and the profiles; none without such runs."""
     learned = [result for _kept_run, findings in _with(host, Convergence) for result in findings.results]
     bars = [
-        (f"{comparison.own.unit.name} · {kept_run.label} · {profiled_unit.unit.label}", profiled_unit.profile)
+        (f"{comparison.own.unit.name} · {kept_run.began} · {profiled_unit.unit.label}", profiled_unit.profile)
         for kept_run, findings in _with(host, Profiles)
         for comparison in findings.comparisons
         for profiled_unit in (comparison.own, *comparison.others)
@@ -85,8 +85,11 @@ def curves(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sectio
         seen=sum(comparison.holds for comparison in errors),
         made=len(errors),
     )
-    titles = columns(
-        _("Model"), numeric=(_("Curves that agree"), _("Differ"), _("Did not run"), _("Deviation / tolerance (max)"))
+    titles = (
+        *columns(_("Model"), numeric=(_("Curves that agree"),)),
+        Column(_("Differ"), numeric=True, minor=True),
+        Column(_("Did not run"), numeric=True, minor=True),
+        *columns(numeric=(_("Deviation / tolerance (max)"),)),
     )
     rows = []
     for mine in _by_kind(layouts):
@@ -155,7 +158,7 @@ def _curves_of(_: Translate, kept_run: KeptRun, curves: Curves, drawn: list[Figu
         _("Model"), numeric=(_("Curves that agree"), _("GPUs at most"), _("Largest deviation"), _("Tolerance"))
     )
     figures = [figure for figure in drawn if figure.id.startswith(f"figure-{kept_run.run.id}-")]
-    return [Table(f"curves-{kept_run.label}", titles, tuple(rows), caption), *figures]
+    return [Table(f"curves-{kept_run.run.id}", titles, tuple(rows), caption), *figures]
 
 
 def learning(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Section]:
@@ -183,8 +186,8 @@ def learning(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sect
         runs=links(_, (kept_run for kept_run, _learned in by_run)),
     )
     titles = (
-        *columns(_("Model"), _("Learned")),
-        *columns(numeric=(_("Loss (bits)"), _("Threshold (bits)"), _("Right labels"))),
+        *columns(_("Model"), _("Converged")),
+        *columns(numeric=(_("Loss (bits)"), _("Threshold (bits)"), _("Accuracy"))),
     )
     goals = tuple(
         (
@@ -212,7 +215,7 @@ def learning(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sect
 class ProfilePair:
     """A traced configuration and what it is compared with, from one run."""
 
-    kept: KeptRun
+    kept_run: KeptRun
     unit: Unit
     ours: Profile
     other: Unit
@@ -318,12 +321,12 @@ def _waterfalls(pairs: list[ProfilePair]) -> FigureSpec:
     def chart(_: Translate) -> WaterfallChart:
         return WaterfallChart(
             _("From OneFlow's iteration to the baseline's"),
-            _("ms per iteration on rank 0's GPU, by class of kernel"),
+            _("ms per iteration on rank 0's GPU, by class of kernel; the axes are cut"),
             tuple(_steps(_, pair) for pair in pairs),
             (_("the baseline takes less"), _("the baseline takes more")),
         )
 
-    return FigureSpec("waterfall", chart, lambda _: _("Each field has its own scale, which does not start at zero."))
+    return FigureSpec("waterfall", chart, lambda _: _("Each field has its own scale."))
 
 
 def _steps(_: Translate, pair: ProfilePair) -> Waterfall:
@@ -333,7 +336,7 @@ def _steps(_: Translate, pair: ProfilePair) -> Waterfall:
     rest = pair.ours.iteration_ms - pair.theirs.iteration_ms - math.fsum(large.values())
     steps = sorted(((_class(_, kind), -value) for kind, value in large.items()), key=lambda step: step[1])
     return Waterfall(
-        f"{pair.unit.name}, {pair.other.label} ({pair.kept.label})",
+        f"{pair.unit.name}, {pair.other.label} ({pair.kept_run.began})",
         (pair.unit.label, pair.ours.iteration_ms),
         (*steps, (_("all other, and kernels at the same time"), -rest)),
         (pair.other.label, pair.theirs.iteration_ms),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from repro.perfmodel.work import ModelJob
 from repro.planning.derived import published_case
 from repro.planning.unit import Unit
 from repro.published.cases import Case, load_catalogue
@@ -54,18 +55,22 @@ def levels_of(host: MeasuredHost) -> dict[str, int]:
 
 
 def covered_cases(_: Translate, case_levels: dict[str, int]) -> tuple[CoveredCase, ...]:
-    """What the matrix of coverage draws of these levels."""
+    """What the matrix of coverage draws of these levels; cases that are the same training count once."""
     catalogue = load_catalogue()
     dates = {report.id: report.date for report in catalogue.reports if report.ported}
     several = [family(report_id) for report_id in dates]
+    trainings: dict[tuple, list[Case]] = {}
+    for case in catalogue.ported:
+        trainings.setdefault((case.report, ModelJob.of(case)), []).append(case)
     return tuple(
         CoveredCase(
-            name(family(case.report)) + (f" {dates[case.report]}" if several.count(family(case.report)) > 1 else ""),
-            case.layout.world_size,
-            _label(_, case),
-            case_levels[case.name],
+            name(family(cases[0].report))
+            + (f" {dates[cases[0].report]}" if several.count(family(cases[0].report)) > 1 else ""),
+            cases[0].layout.world_size,
+            " = ".join(_label(_, case) for case in cases),
+            min(case_levels[case.name] for case in cases),
         )
-        for case in catalogue.ported
+        for cases in trainings.values()
     )
 
 

@@ -25,7 +25,7 @@ def evidence(_: Translate, host: MeasuredHost) -> list[Section]:
         "metrics in the archives; if one differed from what its run recorded, there would be no page. "
         "[{list}](../{list}) has the SHA-256 of every archive since it was kept. `make verify HOST={host}` repeats this "
         "and looks up every run's commit in the history."
-    ).format(n=sum(kept.evidence.attempts for kept in host.runs), list=NAME, host=host.name)
+    ).format(n=sum(kept_run.evidence.attempts for kept_run in host.runs), list=NAME, host=host.name)
     held = _(
         "Nor would there be a page if a row contradicted its own times or those of another rank; if operators, versions, "
         "libraries, data, precision or GPUs of an attempt were not those of its configuration; if a rule, a batch size or "
@@ -38,16 +38,16 @@ def evidence(_: Translate, host: MeasuredHost) -> list[Section]:
 
 def _unproven(_: Translate, host: MeasuredHost) -> Iterator[str]:
     counts: Counter[str] = Counter()
-    for kept in host.runs:
-        counts.update(kept.evidence.unproven)
+    for kept_run in host.runs:
+        counts.update(kept_run.evidence.unproven)
     if counts:
         facts = listed(_, (_("{fact} ({n} attempts)").format(fact=_(fact), n=n) for fact, n in counts.items()))
         yield _("Not recorded, so that nothing proves it: {facts}.").format(facts=facts)
 
 
 def _chain(_: Translate, host: MeasuredHost) -> Iterator[str]:
-    if found := head(host.folder):
-        line, digest = found
+    if chained := head(host.folder):
+        line, digest = chained
         yield _(
             "Line {line} of {list}, below the last run of this page, is the SHA-256 of all lines above it: `{digest}`. "
             "Whoever keeps this page can tell by it whether any of them is changed later."
@@ -79,8 +79,8 @@ def _removed(_: Translate, host: MeasuredHost) -> Iterator[str]:
 def _lost(_: Translate, host: MeasuredHost) -> Iterator[str]:
     lost = lost_commits(host.folder.parent / NAME)
     made_from: dict[str, list[str]] = {}
-    for kept in host.runs:
-        made_from.setdefault(kept.description["environment"]["git_commit"], []).append(link(kept))
+    for kept_run in host.runs:
+        made_from.setdefault(kept_run.description["environment"]["git_commit"], []).append(link(kept_run))
     for commit, links in made_from.items():
         if commit in lost:
             yield _("The history does not contain commit {commit}, so the code of {runs} cannot be looked up.").format(
@@ -89,7 +89,9 @@ def _lost(_: Translate, host: MeasuredHost) -> Iterator[str]:
 
 
 def _remarks(_: Translate, host: MeasuredHost) -> Iterator[Table]:
-    rows = tuple(words(link(kept), remark.text(_)) for kept in host.runs for remark in kept.evidence.remarks)
+    rows = tuple(
+        words(link(kept_run), remark.text(_)) for kept_run in host.runs for remark in kept_run.evidence.remarks
+    )
     if rows:
         caption = _(
             "What contradicts nothing, but should be known: repeats that are missing, times without an attempt."

@@ -2,138 +2,173 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from repro.analysis.cross_hardware import WORK_PER_GPU, case_row
+from repro.models.programs import KINDS, PUBLISHED, TUNED
 from repro.planning.derived import published_case
+from repro.planning.unit import Unit
 from repro.published.cases import Case, load_catalogue
-from repro.report import numbers
 from repro.report.charts.coverage import CoverageChart
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.figure import gpus_text as gpus_count
-from repro.report.charts.forest import ForestChart, ForestRow
+from repro.report.charts.forest import ForestChart, ForestPoint, ForestRow
 from repro.report.charts.overlay import OverlayChart, OverlayLine, OverlayPanel
 from repro.report.charts.rows import DotChart
 from repro.report.host.answer import gpus_text
-from repro.report.host.cells import STATUSES, family, name
+from repro.report.host.cells import SHORT_PROGRAMS, family, name
+from repro.report.host.configurations import Configuration, baselines, configurations
 from repro.report.host.correctness import shown_figures
-from repro.report.host.coverage import covered_cases, levels_of, units_run
-from repro.report.host.measured import grouped, memories
+from repro.report.host.coverage import covered_cases
+from repro.report.host.measured import current, memories
 from repro.report.host.results import MeasuredHost
-from repro.report.host.rows import LEAST_SESSIONS, HostRow
-from repro.report.run.programs import PROGRAMS
-from repro.utils.i18n import Translate
+from repro.report.host.rows import HostRow
+from repro.utils.i18n import N_, Translate
 from repro.utils.stats import Interval, scaling_efficiency
+
+MOST_ROWS = 20
+"""Configurations in the first figure, so that it is read at a glance; the table has all."""
+TITLES = {PUBLISHED: N_("Port of the published program"), TUNED: N_("Tuned program")}
+"""The programs in titles."""
 
 
 def figure_specs(host: MeasuredHost) -> list[FigureSpec]:
     """All figures that the host has rows for."""
     specs = []
-    if host.ratios:
+    if current(host.ratios):
         specs.append(_ratios(host))
-    if lines_of(host):
+    if scaling_lines(host):
         specs.append(_efficiency(host))
     if memories(host):
         specs.append(_memory(host))
-    if units_run(host):
-        specs.append(coverage_figure(levels_of(host)))
     return [*specs, *shown_figures(host)]
 
 
 def _ratios(host: MeasuredHost) -> FigureSpec:
-    """Every ratio to PyTorch with its interval, grouped by baseline, precision, program and target."""
-    rows = sorted(host.ratios, key=lambda row: row.target is None)
-    groups = grouped(rows, lambda row: (row.base.label, row.unit.precision, row.unit.program, str(row.target)))
+    """The ratios of each configuration to the baselines, a panel for each program; the published precision comes first."""
+    rows = current(host.ratios)
+    shown = configurations(rows)
+    dropped = len(shown) - MOST_ROWS
+    if dropped > 0:
+        first = sorted(shown, key=lambda one: _case_precision(one.unit) != one.unit.precision)[:MOST_ROWS]
+        shown = [one for one in shown if one in first]
+    series = baselines(rows)
+    programs = [program for program in KINDS if any(row.unit.program == program for row in rows)]
+    groups: dict[str, list[Configuration]] = {}
+    for one in shown:
+        groups.setdefault(name(family(one.unit.report)), []).append(one)
+
+    def points(one: Configuration, program: str) -> tuple[ForestPoint, ...]:
+        return tuple(_point(index, row) for index, baseline in enumerate(series) if (row := one.of(program, baseline)))
 
     def chart(_: Translate) -> ForestChart:
         return ForestChart(
             _("OneFlow compared with PyTorch"),
-            _("OneFlow throughput / PyTorch throughput in the same run"),
-            tuple((_heading(_, host, mine[0]), tuple(_forest_row(_, row) for row in mine)) for mine in groups),
-            (_("ratio"), "n", _("verdict")),
-            (_("several sessions, 95% interval"), _("one session"), _("target")),
+            _("OneFlow throughput / PyTorch throughput in the same run, logarithmic scale"),
+            tuple(_(TITLES[program]) for program in programs),
+            tuple(
+                (
+                    heading,
+                    tuple(ForestRow(one.name, tuple(points(one, program) for program in programs)) for one in mine),
+                )
+                for heading, mine in groups.items()
+            ),
+            tuple(_("over {baseline}").format(baseline=baseline) for baseline in series),
         )
 
-    return FigureSpec(
-        "ratios",
-        chart,
-        lambda _: _("Right of 1 OneFlow is faster; n is the number of sessions. A single session decides no target."),
-    )
+    def caption(_: Translate) -> str:
+        text = _(
+            "Above 1 OneFlow is faster. Bars are 95% intervals over sessions, cut off where they leave the scale; a hollow mark is a single session."
+        )
+        if dropped > 0:
+            text = _("{text} {more}").format(
+                text=text, more=_("Configurations that are in the table only: {n}.").format(n=dropped)
+            )
+        return text
+
+    return FigureSpec("ratios", chart, caption)
 
 
-def _heading(_: Translate, host: MeasuredHost, row: HostRow) -> str:
-    program = [_(PROGRAMS[row.unit.program])] if len(host.programs) > 1 else []
-    target = _("target {target}").format(target=row.target) if row.target else _("no target")
-    return ", ".join([row.base.label, name(row.unit.precision), *program, target])
+def _case_precision(unit: Unit) -> str:
+    case = published_case(unit)
+    return case.precision if case else ""
 
 
-def _forest_row(_: Translate, row: HostRow) -> ForestRow:
+def _point(index: int, row: HostRow) -> ForestPoint:
     assert row.ratio is not None  # a ratio to a baseline always has one
-    interval = row.ratio.interval
-    return ForestRow(
-        row.unit.name,
-        row.ratio.value,
-        (interval.low, interval.high) if isinstance(interval, Interval) else None,
-        len(row.sessions) >= LEAST_SESSIONS,
-        len(row.sessions),
-        row.target.at_least if row.target else None,
-        _(STATUSES[row.status][0]) if row.target else numbers.NOTHING,
-    )
+    return ForestPoint(index, row.ratio.value, _ends(row))
 
 
-def lines_of(host: MeasuredHost) -> dict[str, list[tuple[Case, dict[int, float]]]]:
-    """By report, a published case of each work per GPU that was scaled here, and the efficiency at each number of GPUs.
+def _ends(row: HostRow) -> tuple[float, float] | None:
+    interval = row.ratio.interval if row.ratio else None
+    return (interval.low, interval.high) if isinstance(interval, Interval) else None
 
-    Of several rows of the same work on as many GPUs the last counts.
+
+@dataclass(frozen=True)
+class ScalingLine:
+    """A published work per GPU that a program scaled here: its case, the published points, and the rows measured."""
+
+    case: Case
+    program: str
+    published: tuple[tuple[float, float], ...]
+    rows: tuple[HostRow, ...]
+
+
+def scaling_lines(host: MeasuredHost) -> dict[str, list[ScalingLine]]:
+    """By report, the lines that can be drawn: with published points, and measured on at least two numbers of GPUs.
+
+    Only rows of the newest code are joined, which is one code for each program of a model.
     """
-    lines_by_report: dict[str, dict[tuple, tuple[Case, dict[int, float]]]] = {}
-    for row in host.efficiencies:
+    groups: dict[tuple, list[tuple[Case, HostRow]]] = {}
+    for row in current(host.efficiencies):
         case = published_case(row.unit)
-        if case is None or row.ratio is None or row.unit.baseline_of:
+        if case is None or row.ratio is None or row.unit.baseline_of or case.precision != row.unit.precision:
             continue
-        if case.precision == row.unit.precision:
-            work = tuple(case_row(case)[key] for key in WORK_PER_GPU)
-            points = lines_by_report.setdefault(case.report, {}).setdefault(work, (case, {1: 1.0}))[1]
-            points[row.unit.world_size] = row.ratio.value
-    return {report: list(lines.values()) for report, lines in lines_by_report.items()}
+        work = tuple(case_row(case)[key] for key in WORK_PER_GPU)
+        groups.setdefault((case.report, work, row.unit.program), []).append((case, row))
+    lines: dict[str, list[ScalingLine]] = {}
+    for (report, _work, program), members in groups.items():
+        (case, _row), rows = members[0], tuple(row for _case, row in members)
+        if (published := _published_points(case)) and len({row.unit.world_size for row in rows}) > 1:
+            lines.setdefault(report, []).append(ScalingLine(case, program, published, rows))
+    return lines
 
 
 def _published_points(case: Case) -> tuple[tuple[float, float], ...]:
     """Published efficiencies of the same work on each GPU, from one GPU on; none without a case on one GPU."""
-    work = [case_row(case)[each] for each in WORK_PER_GPU]
-    same = [each for each in load_catalogue().ported if [case_row(each)[name] for name in WORK_PER_GPU] == work]
-    parallel = {each.layout.world_size: each for each in same if each.layout.data == each.layout.world_size}
+    work = [case_row(case)[key] for key in WORK_PER_GPU]
+    same = [other for other in load_catalogue().ported if [case_row(other)[name] for name in WORK_PER_GPU] == work]
+    parallel = {other.layout.world_size: other for other in same if other.layout.data == other.layout.world_size}
     if 1 not in parallel:
         return ()
     single = float(parallel[1].published.throughput)
     return tuple(
-        (gpus, scaling_efficiency(float(each.published.throughput), gpus, single, 1))
-        for gpus, each in sorted(parallel.items())
+        (gpus, scaling_efficiency(float(other.published.throughput), gpus, single, 1))
+        for gpus, other in sorted(parallel.items())
     )
 
 
 def _efficiency(host: MeasuredHost) -> FigureSpec:
     """Published efficiencies on V100s as lines, those measured here as points, a panel for each report."""
-    lines = lines_of(host)
-    dates = {report.id: report.date for report in load_catalogue().reports}
-    families = [family(report) for report in lines]
+    lines_by_report = scaling_lines(host)
 
-    def label(_: Translate, case: Case) -> str:
-        return _("bs {n}").format(n=case.micro_batch) + (_(", sharded") if case.optimizer_sharding else "")
+    def drawn(_: Translate, line: ScalingLine) -> OverlayLine:
+        return OverlayLine(
+            _("bs {n}, {program}").format(n=line.case.micro_batch, program=_(SHORT_PROGRAMS[line.program])),
+            line.published,
+            ((1.0, 1.0), *((float(row.unit.world_size), row.ratio.value) for row in line.rows if row.ratio)),
+            tuple((float(row.unit.world_size), *ends) for row in line.rows if (ends := _ends(row))),
+        )
 
     def panel(_: Translate, report: str) -> OverlayPanel:
-        several = families.count(family(report)) > 1
-        title = name(family(report)) + (f" {dates[report]}" if several else "")
-        drawn = tuple(
-            OverlayLine(label(_, case), _published_points(case), tuple(sorted(points.items())))
-            for case, points in lines[report]
-        )
-        return OverlayPanel(title, drawn)
+        return OverlayPanel(name(family(report)), tuple(drawn(_, line) for line in lines_by_report[report]))
 
     def chart(_: Translate) -> OverlayChart:
         return OverlayChart(
             _("Scaling efficiency, published and measured"),
             _("throughput over that of one GPU times the number of GPUs; data parallelism"),
             _("GPUs"),
-            tuple(panel(_, report) for report in lines),
+            tuple(panel(_, report) for report in lines_by_report),
             (_("published, V100"), _("measured, {gpus}").format(gpus=gpus_text(_, host))),
         )
 
@@ -141,27 +176,27 @@ def _efficiency(host: MeasuredHost) -> FigureSpec:
         "efficiency",
         chart,
         lambda _: _(
-            "Lines and points of one colour do the same work per GPU (bs: batch size per GPU). A model without a "
-            "dashed line was not published on one GPU. Each panel has its own scale, which does not start at zero."
+            "Lines and points of one colour do the same work per GPU (bs: batch size per GPU); bars are 95% intervals. Each "
+            "panel has its own scale, which does not start at zero."
         ),
     )
 
 
 def _memory(host: MeasuredHost) -> FigureSpec:
     rows = memories(host)
+    programs = [program for program in KINDS if any(program in row.by_program for row in rows)]
 
     def chart(_: Translate) -> DotChart:
         return DotChart(
             _("Memory, published and measured"),
             _("MiB per GPU"),
-            tuple(case for case, _unit, _theirs, _ours in rows),
-            tuple((theirs, ours) for _case, _unit, theirs, ours in rows),
-            (_("published, V100"), _("measured")),
+            tuple(row.case.name for row in rows),
+            tuple((row.published, *(row.by_program.get(program) for program in programs)) for row in rows),
+            (_("published, V100"), *(_(TITLES[program]) for program in programs)),
             decimals=0,
-            notes=tuple(numbers.signed_percentage(ours / theirs - 1) for _case, _unit, theirs, ours in rows),
         )
 
-    return FigureSpec("memory", chart, lambda _: _("At the right: measured over published, less one."))
+    return FigureSpec("memory", chart, lambda _: _("One row per case; the table below has the differences."))
 
 
 def coverage_figure(levels: dict[str, int]) -> FigureSpec:
@@ -185,6 +220,7 @@ def coverage_figure(levels: dict[str, int]) -> FigureSpec:
         "coverage",
         chart,
         lambda _: _(
-            "bs: batch size per GPU; DP, MP, 2D and PP name a layout of data x tensor x pipeline parallel sizes."
+            "bs: batch size per GPU; DP, MP, 2D and PP name a layout of data x tensor x pipeline parallel sizes. Cases that "
+            "are the same training count once."
         ),
     )

@@ -20,11 +20,11 @@ MOST_SESSIONS = 6
 
 def independence(_: Translate, host: MeasuredHost) -> list[Section]:
     """How many sessions there are, how far repeats depend on each other, and the error that follows; nothing without rows."""
-    found = [list(_repeats(row).values()) for row in host.configurations]
-    if not found:
+    rows = [list(_repeats(row).values()) for row in host.configurations]
+    if not rows:
         return []
-    correlation = autocorrelation([series for sessions in found for series in sessions])
-    shared = shared_variance(found)
+    correlation = autocorrelation([series for sessions in rows for series in sessions])
+    shared = shared_variance(rows)
     texts = [
         _(
             "A session is a stretch of time on one machine. Runs record an anonymous identity of their machine and of its "
@@ -52,9 +52,9 @@ def independence(_: Translate, host: MeasuredHost) -> list[Section]:
 
 def _repeats(row: HostRow) -> dict[str, Series]:
     """The throughputs of a row's repeats by session, in the order in which they ran."""
-    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for each in row.measurements:
-        for attempt in each.kept.attempts:
-            if attempt["unit"] == each.result.unit.name and attempt["status"] == "ok":
-                found[each.session].append((attempt["started"], attempt["throughput"]))
-    return {session: [value for _started, value in sorted(repeats)] for session, repeats in found.items()}
+    by_session: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for measurement in row.measurements:
+        for attempt in measurement.kept_run.attempts:
+            if attempt.unit == measurement.result.unit.name and attempt.status == "ok" and attempt.throughput:
+                by_session[measurement.session].append((attempt.started, attempt.throughput))
+    return {session: [value for _started, value in sorted(repeats)] for session, repeats in by_session.items()}

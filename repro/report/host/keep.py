@@ -20,6 +20,7 @@ from repro.analysis.verdict import judge
 from repro.planning.plan import Plan
 from repro.report.run.kinds import kind_of
 from repro.runs.archive import write_archive
+from repro.runs.attempts import parse
 from repro.runs.digests import enter, entered, kept_before, list_of
 from repro.runs.files import (
     ARCHIVE,
@@ -258,8 +259,8 @@ def _is_link(path: RunPath) -> bool:
 
 def _succeeded(attempts: bytes) -> set[str]:
     """The folders of attempts that succeeded."""
-    recorded = (json.loads(line) for line in attempts.split(b"\n")[:-1])
-    return {attempt["folder"] for attempt in recorded if attempt["status"] == "ok"}
+    recorded = (parse(line.decode()) for line in attempts.split(b"\n")[:-1])
+    return {attempt.folder for attempt in recorded if attempt.status == "ok"}
 
 
 def _statements(run: Run) -> tuple:

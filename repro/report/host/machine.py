@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,18 +10,12 @@ from repro.analysis.process_info import readable
 from repro.report.document import Block, Cell, Section, Table, Text
 from repro.report.host.results import MeasuredHost, clocks, preflight_tables
 from repro.report.host.run import KeptRun
-from repro.report.run.verdicts import OUTCOMES
 from repro.report.tables import columns, count, measured, words
 from repro.utils.i18n import N_, Message, Translate
 
 LARGEST = 3
 RESULTS = {"ok": N_("ok"), "warning": N_("warning"), "failed": N_("failed"), "not available": N_("not available")}
 """Results of a preflight's checks."""
-
-
-def day(kept_run: KeptRun) -> str:
-    """The day on which a run began, UTC."""
-    return time.strftime("%Y-%m-%d", time.gmtime(kept_run.description["created"]))
 
 
 def commit(_: Translate, kept_run: KeptRun) -> str:
@@ -39,109 +33,77 @@ def gpus(kept_run: KeptRun) -> str:
 
 
 def runs(_: Translate, host: MeasuredHost) -> list[Section]:
-    """Every run with its command, and what it came to."""
+    """Every run with its command."""
     if not host.runs:
         return []
     rows = tuple(
         (
-            Cell(f"{kept_run.label} [{kept_run.run.id}](runs/{kept_run.run.path.name})", anchor=kept_run.run.id),
-            *words(day(kept_run), host.sessions[kept_run.run.id], gpus(kept_run) or _("none"), commit(_, kept_run)),
-            count(len(kept_run.attempts)),
-            count(sum(attempt["status"] == "failed" for attempt in kept_run.attempts)),
-            *words(_came_to(_, kept_run), f"`{kept_run.description['command']}`"),
+            Cell(f"[{kept_run.began}](runs/{kept_run.run.path.name})", anchor=kept_run.run.id),
+            *words(host.sessions[kept_run.run.id], commit(_, kept_run), f"`{kept_run.description['command']}`"),
         )
         for kept_run in host.runs
     )
-    titles = (
-        *columns(_("Run"), _("Date"), _("Session"), "GPU", _("Commit")),
-        *columns(numeric=(_("Attempts"), _("Failed"))),
-        *columns(_("Verdicts on speed"), _("Command")),
-    )
+    titles = columns(_("Run (start, UTC)"), _("Session"), _("Commit"), _("Command"))
     text = _(
         "Each run is kept under `runs/` as one archive: the plan, every attempt with its logs and metrics, and a manifest; "
         "nothing in it is derived. `make report RUN=<archive>` writes its report in both languages, and `results.csv` has "
         "the results of all runs. Host names and GPU UUIDs are replaced and paths are relative to the checkout; "
         "`kept.json` in the archive names every file changed in this way, with its original SHA-256."
     )
-    table = Table("runs", titles, rows, _("Every run, with the command that started it and its attempts:"))
+    table = Table("runs", titles, rows, _("Every run, with the command that started it:"))
     return [Section("runs", _("Runs and their commands"), (Text(text), table), folded=True)]
 
 
-def _came_to(_: Translate, kept_run: KeptRun) -> str:
-    if not kept_run.measures_speed or not kept_run.judgement.verdicts:
-        return "–"
-    return _("; ").join(
-        _("{outcome}: {n}").format(outcome=_(OUTCOMES[outcome][0]), n=n)
-        for outcome, n in kept_run.judgement.counts.items()
-        if n
-    )
-
-
 def machine(_: Translate, host: MeasuredHost) -> list[Section]:
-    """What all runs ran on; where they differ each value names its runs."""
+    """What all runs ran on; where they differ, how many have each value."""
     if not host.runs:
         return []
-    about = {kept_run.label: kept_run.description["environment"] for kept_run in host.runs}
+    about = {kept_run.run.id: kept_run.description["environment"] for kept_run in host.runs}
     facts = {
-        "GPU": {kept_run.label: gpus(kept_run) or _("none") for kept_run in host.runs},
-        _("GPU memory (MiB)"): {label: _each(environment, "memory.total") for label, environment in about.items()},
-        _("Driver"): {label: _each(environment, "driver_version") for label, environment in about.items()},
-        _("Highest SM clock (MHz)"): {
-            label: _each(environment, "clocks.max.sm") for label, environment in about.items()
-        },
+        "GPU": {kept_run.run.id: gpus(kept_run) or _("none") for kept_run in host.runs},
+        _("GPU memory (MiB)"): {run: _each(environment, "memory.total") for run, environment in about.items()},
+        _("Driver"): {run: _each(environment, "driver_version") for run, environment in about.items()},
+        _("Highest SM clock (MHz)"): {run: _each(environment, "clocks.max.sm") for run, environment in about.items()},
         _("SM clock under load"): dict.fromkeys(about, _clocks(_, host.runs)),
-        _("GPU interconnect"): {kept_run.label: _ways(kept_run) for kept_run in host.runs},
+        _("GPU interconnect"): {kept_run.run.id: _ways(kept_run) for kept_run in host.runs},
         _("Processor"): {
-            label: f"{environment['cpu']}, {environment['cpu_count']}" for label, environment in about.items()
+            run: f"{environment['cpu']}, {environment['cpu_count']}" for run, environment in about.items()
         },
-        _("Memory"): {label: f"{environment['memory_mib']} MiB" for label, environment in about.items()},
+        _("Memory"): {run: f"{environment['memory_mib']} MiB" for run, environment in about.items()},
         _("System"): {
-            label: f"{environment['system']}, Linux {environment['kernel']}" for label, environment in about.items()
+            run: f"{environment['system']}, Linux {environment['kernel']}" for run, environment in about.items()
         },
         _("OneFlow software stack"): {
-            label: (environment.get("stack") or {}).get("name", "") for label, environment in about.items()
+            run: (environment.get("stack") or {}).get("name", "") for run, environment in about.items()
         },
         _("Environment variables of the stack"): {
-            label: _given(environment.get("stack")) for label, environment in about.items()
+            run: _given(environment.get("stack")) for run, environment in about.items()
         },
         _("Cache of compiled GPU code at the start"): {
-            label: _cache(_, environment.get("jit_cache")) for label, environment in about.items()
+            run: _cache(_, environment.get("jit_cache")) for run, environment in about.items()
         },
         _("Operators compared with the CPU"): {
-            label: _kernels(_, environment.get("kernels")) for label, environment in about.items()
+            run: _kernels(_, environment.get("kernels")) for run, environment in about.items()
         },
     }
-    caption = _("Hardware and software of all runs; where runs differ, those that have a value are in brackets.")
+    caption = _("Hardware and software of all runs; where runs differ, how many have a value is in parentheses.")
     table = Table("machine", columns(_("Item"), _("Value")), _merged(_, facts), caption)
     return [Section("machine", _("Machine and libraries"), (table, *_programs(_, host)), folded=True)]
 
 
 def _merged(_: Translate, facts: dict[str, dict[str, str]]) -> tuple:
-    """A row for each item that any run has: one value if it is the same in all, else each with its runs."""
+    """A row for each item that any run has: one value if it is the same in all, else each with how many runs have it."""
     rows = []
-    for item, values in facts.items():
-        by_value: dict[str, list[str]] = {}
-        for label, value in values.items():
-            if value:
-                by_value.setdefault(value, []).append(label)
-        one = len(by_value) == 1 and len(next(iter(by_value.values()))) == len(values)
-        texts = [value if one else f"{value} ({in_short(labels)})" for value, labels in by_value.items()]
+    for item, by_run in facts.items():
+        runs_by_value = Counter(value for value in by_run.values() if value)
+        same = len(runs_by_value) == 1 and runs_by_value.total() == len(by_run)
+        texts = [
+            value if same else _("{value} ({n} of {all} runs)").format(value=value, n=n, all=len(by_run))
+            for value, n in runs_by_value.items()
+        ]
         if texts:
             rows.append(words(item, "; ".join(texts)))
     return tuple(rows)
-
-
-def in_short(labels: Iterable[str]) -> str:
-    """Runs' labels with three or more in a row as a range: R1, R2, R11–R14."""
-    counted = sorted(int(label.removeprefix("R")) for label in labels)
-    spans: list[list[int]] = []
-    for number in counted:
-        if spans and number == spans[-1][-1] + 1:
-            spans[-1].append(number)
-        else:
-            spans.append([number])
-    parts = [f"R{span[0]}–R{span[-1]}" if len(span) > 2 else ", ".join(f"R{n}" for n in span) for span in spans]
-    return ", ".join(parts)
 
 
 def _each(environment: dict, name: str) -> str:
@@ -159,7 +121,7 @@ def _clocks(_: Translate, runs: Iterable[KeptRun]) -> str:
 
 
 def _ways(kept_run: KeptRun) -> str:
-    ways = {way for attempt in kept_run.attempts for way in (attempt.get("transport") or {}).get("ways", ())}
+    ways = {way for attempt in kept_run.attempts for way in attempt.transport.get("ways", ())}
     return ", ".join(sorted(ways))
 
 
@@ -191,13 +153,13 @@ def _kernels(_: Translate, kernels: dict | None) -> str:
 def _programs(_: Translate, host: MeasuredHost) -> list:
     """Versions and files of the libraries that each program's processes loaded, as reported by them."""
     programs: dict[str, dict[str, dict[str, str]]] = {}
-    for run in host.runs:
-        for program, start in run.starts.items():
+    for kept_run in host.runs:
+        for program, start in kept_run.starts.items():
             items = {name: str(value) for name, value in readable(start.get("versions") or {}).items() if value}
             items[_("Libraries")] = ", ".join(Path(path).name for path in start.get("libraries", ()))
             for item, value in items.items():
-                every = dict.fromkeys((kept_run.label for kept_run in host.runs if program in kept_run.starts), "")
-                programs.setdefault(program, {}).setdefault(item, every)[run.label] = value
+                every = dict.fromkeys((one.run.id for one in host.runs if program in one.starts), "")
+                programs.setdefault(program, {}).setdefault(item, every)[kept_run.run.id] = value
     rows = [(Cell(program), *row) for program, facts in programs.items() for row in _merged(_, facts)]
     if not rows:
         return []

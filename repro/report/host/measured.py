@@ -1,29 +1,39 @@
-"""The sections of a host's page on speed and memory: a short table for each question, and behind it every row."""
+"""The sections of a host's page on speed and memory, with a row for each configuration, and every comparison at the end."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 from repro.analysis.cross_hardware import TOLERANCES, published_scaling
 from repro.analysis.relations import layout_text
-from repro.analysis.results import Result
+from repro.models.programs import KINDS, PUBLISHED, TUNED
 from repro.planning.derived import published_case
 from repro.planning.unit import Unit
-from repro.published.cases import load_catalogue
-from repro.published.claim_ids import MEMORY, SPEEDUP, claim_id
+from repro.published.cases import Case, load_catalogue
+from repro.published.claim_ids import MEMORY, SPEEDUP, THROUGHPUT, claim_id
 from repro.report import numbers, tables
+from repro.report.charts.figure import gpus_text as gpus_count
 from repro.report.document import Block, Cell, Figure, Section, Table
 from repro.report.host import cells
-from repro.report.host.cells import figures_of, least_to_most, subject
+from repro.report.host.cells import SHORT_PROGRAMS, figures_of, least_to_most, subject
+from repro.report.host.configurations import (
+    Configuration,
+    baseline_name,
+    baselines,
+    configuration_name,
+    configurations,
+)
 from repro.report.host.coverage import same_configuration
 from repro.report.host.results import MeasuredHost
-from repro.report.host.rows import HostRow, middle
+from repro.report.host.rows import APART, HostRow, middle
 from repro.report.run.baselines import descriptions
 from repro.report.run.programs import PROGRAMS
 from repro.report.run.verdicts import COMPARED
-from repro.report.tables import columns, count, quotient, share, words
+from repro.report.tables import Field, columns, count, share, words
 from repro.utils.i18n import Translate
+from repro.utils.stats import relative_difference
 
 
 def grouped(rows: Iterable[HostRow], key: Callable[[HostRow], Hashable]) -> list[list[HostRow]]:
@@ -34,164 +44,159 @@ def grouped(rows: Iterable[HostRow], key: Callable[[HostRow], Hashable]) -> list
     return list(groups.values())
 
 
-def ratios(_: Translate, host: MeasuredHost) -> list[Section]:
-    """OneFlow compared with PyTorch: a row for each model, precision and number of GPUs, then every row."""
-    rows = host.ratios
+def speed(_: Translate, host: MeasuredHost) -> list[Section]:
+    """OneFlow compared with PyTorch, and the tuned program with the port: a row for each configuration."""
+    rows = current(host.ratios)
     if not rows:
         return []
-    groups = grouped(rows, lambda row: (subject(_, row.unit, host.programs), row.unit.world_size, row.base.label))
-    short = tuple(
-        (
-            *words(subject(_, mine[0].unit, host.programs)),
-            count(mine[0].unit.world_size),
-            least_to_most(row.ratio.value for row in mine if row.ratio),
-            cells.verdicts(_, mine),
-            *words(mine[0].base.label),
-            cells.goals(mine),
-        )
-        for mine in groups
-    )
-    titles = (*columns(_("Model")), *columns(numeric=(_("GPUs"), "OneFlow / PyTorch")))
-    titles = (*titles, *columns(_("Verdict"), _("Baseline"), _("Target")))
-    caption = _(
-        "Throughput of OneFlow over that of PyTorch in the same run, lowest to highest of the configurations; above 1 "
-        "OneFlow is faster. PyTorch and the tuned program train on synthetic batches; where the port reads "
-        "its input from files, its ratio includes reading and decoding."
-    )
-    described = descriptions(_, (row.base.label for row in rows))
-    blocks: list[Block] = [Table("speed", titles, short, caption), described]
-    return [Section("speed", _("How fast compared with PyTorch?"), tuple(blocks)), _every_ratio(_, host, rows)]
-
-
-def _every_ratio(_: Translate, host: MeasuredHost, rows: list[HostRow]) -> Section:
-    titles = (
-        *columns(_("Configuration"), _("Baseline")),
-        *columns(
-            numeric=(
-                _("GPUs"),
-                "OneFlow (samples/s)",
-                "PyTorch (samples/s)",
-                "OneFlow / PyTorch",
-                _("95% interval"),
-                _("Steady state"),
-                _("Target"),
+    pairs = [
+        (program, baseline)
+        for baseline in baselines(rows)
+        for program in KINDS
+        if any(row.unit.program == program and baseline_name(row) == baseline for row in rows)
+    ]
+    gains = {configuration_name(row): row for row in current(host.gains)}
+    fields = [
+        Field(_("Configuration"), lambda configuration: _titled(_, configuration)),
+        *(
+            Field(
+                _("{program} / {baseline}").format(program=_(SHORT_PROGRAMS[program]), baseline=baseline),
+                partial(_compared, _, program=program, baseline=baseline),
+                numeric=True,
+                minor=baseline != pairs[0][1],
             )
+            for program, baseline in pairs
         ),
-        *columns(_("Verdict"), _("Run")),
+    ]
+    if gains:
+        title = _("{program} / {baseline}").format(
+            program=_(SHORT_PROGRAMS[TUNED]), baseline=_(SHORT_PROGRAMS[PUBLISHED])
+        )
+        fields.append(
+            Field(
+                title,
+                lambda configuration: cells.with_interval(_, gains.get(configuration.name)),
+                numeric=True,
+                minor=True,
+            )
+        )
+    caption = _(
+        "Throughput over that of the baseline in the same run; above 1 the first of the two is faster. In parentheses the "
+        "95% interval over sessions and the number n of sessions. “Steady” marks the steady state, which is shown "
+        "where the figure of the report's rule differs from it by more than {apart}. PyTorch and the tuned program train "
+        "on synthetic batches; where the port reads its input from files, that is included."
+    ).format(apart=numbers.percentage(APART, 0))
+    described = descriptions(_, (row.base.label for row in rows))
+    compared = tables.table("speed", configurations(rows), fields, caption)
+    return [Section("speed", _("How fast compared with PyTorch?"), (described, compared))]
+
+
+def current(rows: Iterable[HostRow]) -> list[HostRow]:
+    """The rows that were measured with the newest code of their program."""
+    return [row for row in rows if row.current]
+
+
+def _titled(_: Translate, configuration: Configuration) -> Cell:
+    unit = configuration.unit
+    return Cell(configuration.name, note=_(", ").join((subject(unit), gpus_count(_, unit.world_size))))
+
+
+def _compared(_: Translate, configuration: Configuration, program: str, baseline: str) -> Cell:
+    return cells.with_interval(_, configuration.of(program, baseline))
+
+
+def comparisons(_: Translate, host: MeasuredHost) -> list[Section]:
+    """Every comparison with its throughputs and runs, also those of older code; nothing without one."""
+    kinds = (
+        (host.ratios, numbers.ratio),
+        (host.gains, numbers.ratio),
+        (host.efficiencies, numbers.percentage),
     )
-    table_rows = tuple(
+    rows = [(row, written) for every, written in kinds for row in every]
+    if not rows:
+        return []
+    titles = (
+        *columns(_("Configuration"), _("Compared with")),
+        *columns(numeric=("samples/s", _("Compared with (samples/s)"), _("Ratio or efficiency"))),
+        *columns(_("Goal"), _("Runs")),
+    )
+    cells_of_rows = tuple(
         (
-            *words(_configurations(_, host, row), row.base.label),
-            count(row.unit.world_size),
+            *words(_names(_, row), row.base.name if row.base.baseline_of is None else row.base.label),
             tables.measured(row.throughput),
             tables.measured(row.base_throughput),
-            quotient(row.ratio.value if row.ratio else None),
-            cells.spread(row),
-            quotient(row.steady),
-            cells.goal(row),
-            cells.status(_, row),
+            cells.with_interval(_, row, written),
+            cells.goal(_, row),
             cells.runs_of(_, row),
         )
-        for row in rows
+        for row, written in rows
     )
     caption = _(
-        "Ratios of medians of a run, in which OneFlow and PyTorch took turns, as the geometric mean over sessions. The "
-        "interval follows from how far the sessions lie apart; n is their number."
+        "All comparisons with their throughputs and runs, which are named by their start (UTC), also those that were measured "
+        "only with older code of their program."
     )
-    return _folded(
-        "ratios", _("Every configuration compared with PyTorch"), Table("ratios", titles, table_rows, caption)
-    )
+    return [
+        Section(
+            "comparisons",
+            _("Every comparison, with its runs"),
+            (Table("comparisons", titles, cells_of_rows, caption),),
+            folded=True,
+        )
+    ]
+
+
+def _names(_: Translate, row: HostRow) -> str:
+    """The names under which the runs that count have the configuration, with its program."""
+    names = _(", ").join(dict.fromkeys(result.unit.name for result in row.results))
+    return _("{name} ({program})").format(name=names, program=_(SHORT_PROGRAMS[row.unit.program]))
 
 
 def _folded(identity: str, title: str, *blocks: Block) -> Section:
     return Section(identity, title, blocks, level=3, folded=True)
 
 
-def gains(_: Translate, host: MeasuredHost) -> list[Section]:
-    """The tuned program compared with the published one, a row for each configuration of both."""
-    rows = host.gains
-    if not rows:
-        return []
-    titles = (
-        *columns(_("Configuration")),
-        *columns(
-            numeric=(
-                _("GPUs"),
-                _("Tuned / port"),
-                _("95% interval"),
-                _("Port (samples/s)"),
-                _("Tuned program (samples/s)"),
-            )
-        ),
-        *columns(_("Run")),
-    )
-    table_rows = tuple(
-        (
-            *words(row.base.name),
-            count(row.unit.world_size),
-            quotient(row.ratio.value if row.ratio else None),
-            cells.spread(row),
-            tables.measured(row.base_throughput),
-            tables.measured(row.throughput),
-            cells.runs_of(_, row),
-        )
-        for row in rows
-    )
-    caption = _(
-        "The programs were interleaved in each run; above 1 the tuned program is faster. It trains on synthetic batches; "
-        "where the port reads its input from files, the gain includes reading and decoding."
-    )
-    return [Section("gain", _("How much faster is the tuned program?"), (Table("gain", titles, table_rows, caption),))]
-
-
-def _configurations(_: Translate, host: MeasuredHost, row: HostRow) -> str:
-    """The names under which the runs that count have the configuration, which differ where cases train alike.
-
-    With the program where the host has several.
-    """
-    names = _(", ").join(dict.fromkeys(result.unit.name for result in row.results))
-    return _named(_, host, names, row.unit)
-
-
-def _named(_: Translate, host: MeasuredHost, name: str, unit: Unit) -> str:
-    """A name, with the unit's program where the host has several."""
-    if len(host.programs) < 2:
-        return name
-    return _("{name} ({program})").format(name=name, program=_(PROGRAMS[unit.program]))
-
-
-def scaling(_: Translate, host: MeasuredHost) -> list[Section]:
-    """Data parallelism relative to one GPU in the same run, compared with the published efficiency."""
+def scaling(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Section]:
+    """Data parallelism relative to one GPU in the same run, and the published efficiency: a row for each configuration."""
     rows = host.efficiencies
-    if not rows:
+    ours = [row for row in current(rows) if not row.unit.baseline_of]
+    if not ours:
         return []
-    ours = [row for row in rows if not row.unit.baseline_of]
-    groups = grouped(ours, lambda row: (subject(_, row.unit, host.programs), row.unit.world_size))
-    short = tuple(
-        (
-            *words(subject(_, mine[0].unit, host.programs)),
-            count(mine[0].unit.world_size),
-            least_to_most((row.ratio.value for row in mine if row.ratio), numbers.percentage),
-            cells.verdicts(_, mine),
-            _published_range(_, mine),
-            cells.goals(mine),
-        )
-        for mine in groups
-    )
-    titles = (
-        *columns(_("Model")),
-        *columns(numeric=(_("GPUs"), _("Efficiency"))),
-        *columns(_("Verdict"), _("Published (V100)"), _("Target")),
+    by_name: dict[str, dict[str, HostRow]] = {}
+    for row in rows:
+        if row.unit.baseline_of:
+            by_name.setdefault(configuration_name(row), {})[row.unit.label] = row
+    shown = configurations(ours)
+    beside = list(dict.fromkeys(label for one in shown for label in by_name.get(one.name, {})))
+    programs = [program for program in KINDS if any(row.unit.program == program for row in ours)]
+    fields = (
+        Field(_("Configuration"), lambda one: _titled(_, one)),
+        *(
+            Field(
+                _(SHORT_PROGRAMS[program]),
+                partial(_efficiency, _, program=program),
+                numeric=True,
+            )
+            for program in programs
+        ),
+        *(Field(label, partial(_beside, _, by_name, label), numeric=True, minor=True) for label in beside),
+        Field(_("Published (V100)"), lambda one: _published_cell(_, one.unit), numeric=True),
     )
     caption = _(
-        "Scaling efficiency: throughput divided by that of one GPU times the number of GPUs, in the same run and "
-        "with the same batch size per GPU; lowest to highest of the configurations. Published: that of the original "
-        "cases, on the number of V100s in parentheses; with another number of GPUs the two are not like for like."
+        "Scaling efficiency: throughput over that of one GPU times the number of GPUs, in the same run and with the same "
+        "batch size per GPU. Published: that of the original case, on the number of V100s in parentheses; with another "
+        "number of GPUs the two are not like for like."
     )
-    return [
-        Section("scaling", _("How does it scale?"), (Table("scaling", titles, short, caption),)),
-        _every_efficiency(_, host, rows),
-    ]
+    table = tables.table("scaling", shown, fields, caption)
+    return [Section("scaling", _("How does it scale?"), (table, *figures_of(drawn, "efficiency")))]
+
+
+def _beside(_: Translate, by_name: dict[str, dict[str, HostRow]], label: str, configuration: Configuration) -> Cell:
+    return cells.with_interval(_, by_name.get(configuration.name, {}).get(label), numbers.percentage)
+
+
+def _efficiency(_: Translate, configuration: Configuration, program: str) -> Cell:
+    row = next((row for row in configuration.rows if row.unit.program == program), None)
+    return cells.with_interval(_, row, numbers.percentage)
 
 
 def published_efficiency(unit: Unit) -> tuple[float, int] | None:
@@ -203,51 +208,15 @@ def published_efficiency(unit: Unit) -> tuple[float, int] | None:
     return None if efficiency is None else (efficiency, case.layout.world_size)
 
 
-def _published_range(_: Translate, rows: list[HostRow]) -> Cell:
-    published = [efficiency for row in rows if (efficiency := published_efficiency(row.unit))]
-    if not published:
+def _published_cell(_: Translate, unit: Unit) -> Cell:
+    published = published_efficiency(unit)
+    case = published_case(unit)
+    if published is None or case is None:
         return tables.NONE
-    values, sizes = sorted(value for value, _gpus in published), sorted({gpus for _value, gpus in published})
-    on = _(", ").join(map(str, sizes))
-    cases = {case.name for row in rows if (case := published_case(row.unit))}
-    claim = claim_id(cases.pop(), SPEEDUP) if len(cases) == 1 else ""
-    text = _("{share} ({n} GPUs)").format(share=numbers.span(map(numbers.percentage, values)), n=on)
-    return Cell(text, values[0], claim=claim)
-
-
-def _every_efficiency(_: Translate, host: MeasuredHost, rows: list[HostRow]) -> Section:
-    titles = (
-        *columns(_("Configuration"), _("Program")),
-        *columns(
-            numeric=(
-                _("GPUs"),
-                _("Throughput (samples/s)"),
-                _("Efficiency"),
-                _("95% interval"),
-                _("Steady state"),
-                _("Published (V100)"),
-                _("Target"),
-            )
-        ),
-        *columns(_("Verdict"), _("Run")),
+    efficiency, gpus = published
+    return Cell(
+        numbers.percentage(efficiency), efficiency, note=gpus_count(_, gpus), claim=claim_id(case.name, SPEEDUP)
     )
-    table_rows = tuple(
-        (
-            *words(_configurations(_, host, row), row.unit.label),
-            count(row.unit.world_size),
-            tables.measured(row.throughput),
-            share(row.ratio.value if row.ratio else None),
-            cells.spread(row, numbers.percentage),
-            share(row.steady),
-            _published_range(_, [row]),
-            cells.goal(row),
-            cells.status(_, row),
-            cells.runs_of(_, row),
-        )
-        for row in rows
-    )
-    caption = _("Each against one GPU in the same run; PyTorch's own scaling is in the rows of its baselines.")
-    return _folded("efficiency", _("Scaling of every configuration"), Table("efficiency", titles, table_rows, caption))
 
 
 def layouts(_: Translate, host: MeasuredHost) -> list[Section]:
@@ -255,229 +224,241 @@ def layouts(_: Translate, host: MeasuredHost) -> list[Section]:
     rows = host.layouts
     if not rows:
         return []
-    judged = [row for row in rows if row.ratio]
-    return [*_expectations(_, host, judged), _every_layout(_, host, rows, with_expected=bool(judged))]
+    return [*_expectations(_, [row for row in rows if row.ratio]), _every_layout(_, rows)]
 
 
-def _expectations(_: Translate, host: MeasuredHost, rows: list[HostRow]) -> list[Section]:
+def _expectations(_: Translate, rows: list[HostRow]) -> list[Section]:
     """Throughput over the performance model's; nothing where it judges none."""
     if not rows:
         return []
-    groups = grouped(rows, lambda row: (subject(_, row.unit, host.programs), row.unit.world_size))
-    short = tuple(
-        (
-            *words(subject(_, mine[0].unit, host.programs)),
-            count(mine[0].unit.world_size),
-            least_to_most(row.ratio.value for row in mine if row.ratio),
-            cells.verdicts(_, mine),
-            cells.goals(mine),
-        )
-        for mine in groups
-    )
-    titles = (
-        *columns(_("Model")),
-        *columns(numeric=(_("GPUs"), _("Measured / expected"))),
-        *columns(_("Verdict"), _("Target")),
+    fields = (
+        Field(_("Model"), lambda mine: _with_program(_, mine[0].unit)),
+        Field(_("GPUs"), lambda mine: mine[0].unit.world_size, count),
+        Field(
+            _("Measured / expected"),
+            lambda mine: least_to_most(row.ratio.value for row in mine if row.ratio),
+            numeric=True,
+        ),
     )
     caption = _(
         "Throughput over what the performance model expects, lowest to highest of the layouts. The launch cost and the "
         "efficiency of kernels are fitted on half of the trainings that were measured on such GPUs; only the other half is "
-        "compared. A value above the target shows the model wrong as much as one below."
+        "compared. A value above 1 shows the model wrong as much as one below."
     )
-    table = Table("expectation", titles, short, caption)
+    groups = grouped(rows, lambda row: (_with_program(_, row.unit), row.unit.world_size))
+    table = tables.table("expectation", groups, fields, caption)
     return [Section("expectation", _("Does the performance model carry over?"), (table,))]
 
 
-def _every_layout(_: Translate, host: MeasuredHost, rows: list[HostRow], with_expected: bool) -> Section:
-    expected = (_("Expected (samples/s)"), _("Measured / expected"), _("95% interval")) if with_expected else ()
-    titles = (
-        *columns(_("Configuration"), _("Layout")),
-        *columns(
-            numeric=(
-                _("GPUs"),
-                _("Global batch size"),
-                _("Throughput (samples/s)"),
-                *expected,
-                _("GPU memory (MiB)"),
-            )
-        ),
-        *columns(*([_("Verdict")] if with_expected else []), _("Run")),
+def _with_program(_: Translate, unit: Unit) -> str:
+    return _(", ").join((subject(unit), _(PROGRAMS[unit.program])))
+
+
+def _every_layout(_: Translate, rows: list[HostRow]) -> Section:
+    fields = [
+        Field(_("Configuration"), lambda row: _names(_, row)),
+        Field(_("Layout"), lambda row: layout_text(row.unit)),
+        Field(_("Global batch size"), lambda row: row.unit.global_batch, count),
+        Field(_("Throughput (samples/s)"), lambda row: row.throughput, tables.measured),
+        Field(_("Expected (samples/s)"), lambda row: row.expected, tables.measured),
+        Field(_("Measured / expected"), lambda row: cells.with_interval(_, row), numeric=True),
+        Field(_("Goal"), lambda row: cells.goal(_, row)),
+        Field(_("GPU memory (MiB)"), lambda row: middle(result.memory_mib for result in row.results), count),
+        Field(_("Runs"), lambda row: cells.runs_of(_, row)),
+    ]
+    caption = _(
+        "A layout is data x tensor x pipeline parallel sizes. Expected values are modelled (`reports/model/`); there is none "
+        "for trainings that the model was fitted on, and where it is too unsure to judge."
     )
-    table_rows = tuple(
-        (
-            *words(_configurations(_, host, row), layout_text(row.unit)),
-            count(row.unit.world_size),
-            count(row.unit.global_batch),
-            tables.measured(row.throughput),
-            *(_expected(row) if with_expected else ()),
-            count(middle(result.memory_mib for result in row.results)),
-            *([cells.status(_, row)] if with_expected else []),
-            cells.runs_of(_, row),
-        )
-        for row in rows
-    )
-    caption = _("A layout is data x tensor x pipeline parallel sizes.")
-    if with_expected:
-        more = _(
-            "Expected values are modelled (`reports/model/`); there is none for trainings that the model was fitted on, and "
-            "where it is too unsure to judge."
-        )
-        caption = _("{text} {more}").format(text=caption, more=more)
-    return _folded("layouts", _("Every layout on several GPUs"), Table("layouts", titles, table_rows, caption))
+    return _folded("layouts", _("Every layout on several GPUs"), tables.table("layouts", rows, fields, caption))
 
 
-def _expected(row: HostRow) -> tuple[Cell, ...]:
-    """What is expected of a row, and how the measured throughput compares; dashes where nothing is."""
-    if row.ratio is None:
-        return cells.NONE, cells.NONE, cells.NONE
-    return tables.measured(row.expected), quotient(row.ratio.value), cells.spread(row)
+@dataclass(frozen=True)
+class CaseMemory:
+    """The published memory of a case, and what each program used here, MiB per GPU."""
+
+    case: Case
+    published: float
+    by_program: dict[str, float]
 
 
-def memories(host: MeasuredHost) -> list[tuple[str, Unit, float, float]]:
+def memories(host: MeasuredHost) -> list[CaseMemory]:
     """The cases whose memory was published and that ran in their published configuration, the newest run of each.
 
-    For each its name, the unit, the published MiB and the measured ones. The number of iterations may differ: it does
-    not change what a training allocates.
+    The number of iterations may differ: it does not change what a training allocates.
     """
-    by_case: dict[tuple[str, str], tuple[str, Unit, float, float]] = {}
-    for kept_run in sorted(host.measured, key=lambda kept_run: kept_run.description["created"]):
+    by_case: dict[str, CaseMemory] = {}
+    for kept_run in sorted(host.measured, key=lambda kept_run: kept_run.age):
         for result in kept_run.results:
             case = same_configuration(result.unit)
-            current = (kept_run.run.id, result.unit.name) not in host.superseded
-            if case and case.published.memory_mib and result.memory_mib and current:
-                key = (case.name, result.unit.program)
-                by_case[key] = (case.name, result.unit, float(case.published.memory_mib), result.memory_mib)
+            newest = (kept_run.run.id, result.unit.name) not in host.superseded
+            if case and case.published.memory_mib and result.memory_mib and newest:
+                memory_of_case = CaseMemory(case, float(case.published.memory_mib), {})
+                by_case.setdefault(case.name, memory_of_case).by_program[result.unit.program] = result.memory_mib
     order = [case.name for case in load_catalogue().ported]
-    return sorted(by_case.values(), key=lambda row: order.index(row[0]))
+    return sorted(by_case.values(), key=lambda one: order.index(one.case.name))
 
 
 def memory(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Section]:
-    """Memory compared with the published figures and with PyTorch."""
-    published = tuple(
-        (
-            *words(_named(_, host, case, unit)),
-            count(unit.world_size),
-            replace(count(theirs), claim=claim_id(case, MEMORY)),
-            count(ours),
-            Cell(numbers.signed_percentage(ours / theirs - 1), ours / theirs),
-        )
-        for case, unit, theirs, ours in memories(host)
+    """Memory compared with the published figures, a row for each case, and with PyTorch, one for each configuration."""
+    return [*_memory_published(_, host, drawn), *_memory_pytorch(_, host)]
+
+
+def _memory_published(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Section]:
+    rows = memories(host)
+    if not rows:
+        return []
+    programs = [program for program in KINDS if any(program in row.by_program for row in rows)]
+    fields = (
+        Field(_("Case"), lambda row: Cell(row.case.name, note=gpus_count(_, row.case.layout.world_size))),
+        Field(
+            _("Published (V100)"),
+            lambda row: replace(count(row.published), claim=claim_id(row.case.name, MEMORY)),
+            numeric=True,
+        ),
+        *(
+            Field(
+                _(SHORT_PROGRAMS[program]),
+                partial(_memory_cell, program=program),
+                numeric=True,
+            )
+            for program in programs
+        ),
     )
-    blocks: list[Block] = []
-    if published:
-        titles = (
-            *columns(_("Case")),
-            *columns(numeric=(_("GPUs"), _("Published, V100 (MiB)"), _("Measured (MiB)"), _("Difference"))),
-        )
-        caption = _(
-            "Memory per GPU as the driver counts it, of cases that ran in their published layout, precision and batch "
-            "size; some ran fewer iterations, which does not change what is allocated: tensors, the allocator's "
-            "reserve, the GPU's context and the libraries. The stack differs from the published one, so a "
-            "difference is not the trainer's alone."
-        )
-        blocks += [*figures_of(drawn, "memory"), Table("memory", titles, published, caption)]
-    compared = [
-        (row, ours, theirs)
-        for row in host.ratios
-        if (ours := middle(result.memory_mib for result in row.results))
-        and (theirs := middle(result.memory_mib for result in row.bases))
+    caption = _(
+        "Memory per GPU in MiB as the driver counts it, of cases that ran in their published layout, precision and batch size: "
+        "tensors, the allocator's reserve, the GPU's context and the libraries. In parentheses the difference from the "
+        "published figure. The stack differs from the published one, so a difference is not the trainer's alone."
+    )
+    table = tables.table("memory", rows, fields, caption)
+    return [Section("memory", _("How much memory?"), (*figures_of(drawn, "memory"), table))]
+
+
+def _memory_cell(row: CaseMemory, program: str) -> Cell:
+    if program not in row.by_program:
+        return tables.NONE
+    mib = row.by_program[program]
+    return replace(count(mib), note=numbers.signed_percentage(relative_difference(mib, row.published)))
+
+
+def _memory_pytorch(_: Translate, host: MeasuredHost) -> list[Section]:
+    """Memory of the programs and the baselines; nothing if none is known."""
+    ratios = current(host.ratios)
+    columns_mib: dict[str, dict[str, float]] = {}
+    for row in ratios:
+        for title, results in (
+            (_(SHORT_PROGRAMS[row.unit.program]), row.results),
+            (baseline_name(row), row.bases),
+        ):
+            mib = middle(result.memory_mib for result in results)
+            if mib is not None:
+                columns_mib.setdefault(title, {})[configuration_name(row)] = mib
+    if not columns_mib:
+        return []
+    fields = [
+        Field(_("Configuration"), lambda one: _titled(_, one)),
+        *(
+            Field(title, partial(lambda one, by_name: by_name.get(one.name), by_name=by_name), count)
+            for title, by_name in columns_mib.items()
+        ),
     ]
-    sections = [Section("memory", _("How much memory?"), tuple(blocks))] if blocks else []
-    if compared:
-        titles = (
-            *columns(_("Configuration"), _("Baseline")),
-            *columns(numeric=(_("GPUs"), "OneFlow (MiB)", "PyTorch (MiB)", "OneFlow / PyTorch")),
-        )
-        table_rows = tuple(
-            (
-                *words(_configurations(_, host, row), row.base.label),
-                count(row.unit.world_size),
-                count(ours),
-                count(theirs),
-                quotient(ours / theirs),
-            )
-            for row, ours, theirs in compared
-        )
-        caption = _(
-            "Memory in use as the driver counts it, median over runs. It holds what each framework's allocator keeps in "
-            "reserve, so a lower figure need not mean that less is needed."
-        )
-        sections.append(
-            _folded(
-                "memory-pytorch",
-                _("Memory compared with PyTorch"),
-                Table("memory-pytorch", titles, table_rows, caption),
-            )
-        )
-    return sections
+    caption = _(
+        "Memory per GPU in MiB as the driver counts it, median over runs. It includes what each framework's allocator keeps in "
+        "reserve, so a lower figure need not mean that less is needed."
+    )
+    table = tables.table("memory-pytorch", configurations(ratios), fields, caption)
+    return [_folded("memory-pytorch", _("Memory compared with PyTorch"), table)]
 
 
 def transfers(_: Translate, host: MeasuredHost) -> list[Section]:
-    """What can be compared with the published V100 figures: relative figures that should carry over, not speeds."""
-    compared = host.comparisons
-    factors = _factors(host)
-    sections = []
+    """Throughput over the published V100s', and which relative figures carry over; nothing without a published case."""
+    blocks: list[Block] = []
+    if factors(host):
+        blocks.append(_factor_table(_, host))
+    compared = [comparison for _kept_run, comparison in host.comparisons]
     if compared:
-        rows = []
-        for kind in dict.fromkeys(comparison.kind for _kept_run, comparison in compared):
-            mine = [comparison for _kept_run, comparison in compared if comparison.kind == kind]
-            rows.append(
-                (
-                    Cell(_(COMPARED[kind])),
-                    cells.outof(sum(comparison.agrees for comparison in mine), len(mine)),
-                    share(TOLERANCES[kind]),
-                    least_to_most((comparison.difference for comparison in mine), numbers.signed_percentage),
-                )
-            )
-        links = dict.fromkeys(cells.link(kept_run) for kept_run, _comparison in compared)
+        kinds = dict.fromkeys(comparison.kind for comparison in compared)
+        groups = [[comparison for comparison in compared if comparison.kind == kind] for kind in kinds]
+        fields = (
+            Field(_("What"), lambda mine: _(COMPARED[mine[0].kind])),
+            Field(
+                _("Comparisons that agree"),
+                lambda mine: cells.outof(sum(comparison.agrees for comparison in mine), len(mine)),
+                numeric=True,
+            ),
+            Field(_("Tolerance"), lambda mine: TOLERANCES[mine[0].kind], share),
+            Field(
+                _("Difference"),
+                lambda mine: least_to_most((comparison.difference for comparison in mine), numbers.signed_percentage),
+                numeric=True,
+                minor=True,
+            ),
+        )
         caption = _(
             "What does not depend on how fast a GPU is, of each case and run. Measured and published agree if their "
-            "relative difference is within the tolerance. Each comparison is in the report of its run: {runs}."
-        ).format(runs=_(", ").join(links))
-        titles = columns(_("What"), numeric=(_("Comparisons that agree"), _("Tolerance"), _("Difference")))
-        table = Table("transfers", titles, tuple(rows), caption)
-        sections.append(Section("transfers", _("Does it agree with the published V100 results?"), (table,)))
-    if factors:
-        sections.append(_folded("factors", _("Throughput against the published V100s"), _factor_table(_, factors)))
-    return sections
-
-
-def _factors(host: MeasuredHost) -> list[tuple[Result, float]]:
-    """Units that ran a published case unchanged, and their throughput divided by the published one."""
-    factors = []
-    for kept_run in host.measured:
-        results = {result.unit.name: result for result in kept_run.results}
-        for verdict in kept_run.judgement.verdicts:
-            result = results[verdict.unit]
-            if result.throughput and verdict.published and (kept_run.run.id, verdict.unit) not in host.superseded:
-                factors.append((result, result.throughput / verdict.published))
-    return factors
-
-
-def _factor_table(_: Translate, factors: list[tuple[Result, float]]) -> Table:
-    groups: dict[tuple, list[tuple[str, float]]] = {}
-    for result, factor in factors:
-        config = result.unit.config
-        key = (config["model"], config["program"], config["precision"], result.unit.world_size)
-        groups.setdefault(key, []).append((result.unit.name, factor))
-    rows = tuple(
-        (
-            *words(cells.name(model), _(PROGRAMS[program]), cells.name(precision)),
-            count(gpus),
-            count(len({name for name, _factor in group})),
-            count(len(group)),
-            least_to_most((factor for _name, factor in group), numbers.significant),
+            "relative difference is within the tolerance."
         )
-        for (model, program, precision, gpus), group in sorted(groups.items())
+        blocks.append(tables.table("transfers", groups, fields, caption))
+    return (
+        [Section("transfers", _("How does it compare with the published V100 results?"), tuple(blocks))]
+        if blocks
+        else []
     )
-    titles = columns(
-        _("Model"),
-        _("Training program"),
-        _("Precision"),
-        numeric=(_("GPUs"), _("Cases"), _("Results"), _("Measured / published")),
+
+
+def factors(host: MeasuredHost) -> list[tuple[Case, dict[str, HostRow]]]:
+    """The cases that ran in their published configuration, with the row of each program, in the order of the catalogue."""
+    by_case: dict[str, dict[str, HostRow]] = {}
+    for row in host.configurations:
+        unit = row.unit
+        if unit.stands_for and not unit.baseline_of and host.is_current(row.runs[-1], unit):
+            for name in unit.stands_for:
+                by_case.setdefault(name, {})[unit.program] = row
+    return [(case, by_case[case.name]) for case in load_catalogue().ported if case.name in by_case]
+
+
+def factor(case: Case, row: HostRow) -> float:
+    """A row's throughput over the published one of its case."""
+    return row.throughput / float(case.published.throughput)
+
+
+def _factor_table(_: Translate, host: MeasuredHost) -> Table:
+    rows = factors(host)
+    programs = [program for program in KINDS if any(program in by_program for _case, by_program in rows)]
+
+    def measured_cell(row: tuple[Case, dict[str, HostRow]], program: str) -> Cell:
+        case, by_program = row
+        if program not in by_program:
+            return tables.NONE
+        of_program = by_program[program]
+        note = _("× {factor}, n\u00a0=\u00a0{n}").format(
+            factor=numbers.significant(factor(case, of_program)), n=len(of_program.sessions)
+        )
+        return replace(tables.measured(of_program.throughput), note=note)
+
+    fields = (
+        Field(_("Case"), lambda row: Cell(row[0].name, note=gpus_count(_, row[0].layout.world_size))),
+        Field(
+            _("Published (V100)"),
+            lambda row: Cell(
+                str(row[0].published.throughput),
+                float(row[0].published.throughput),
+                claim=claim_id(row[0].name, THROUGHPUT),
+            ),
+            numeric=True,
+        ),
+        *(
+            Field(
+                _(SHORT_PROGRAMS[program]),
+                partial(measured_cell, program=program),
+                numeric=True,
+            )
+            for program in programs
+        ),
     )
     caption = _(
-        "Cases that ran in their published configuration, with a result of each run. The factor is one of hardware, "
-        "libraries and program together; it says nothing of whether a published throughput is reproduced."
+        "Throughput in samples/s of cases that ran in their published configuration. In parentheses the measured throughput over the published one, "
+        "and the number n of sessions. The factor is one of hardware, libraries and program together; it does not say whether a published "
+        "throughput is reproduced."
     )
-    return Table("factors", titles, rows, caption)
+    return tables.table("factors", rows, fields, caption)

@@ -5,30 +5,27 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from repro.published.cases import load_catalogue
 from repro.report import numbers
 from repro.report.charts.figure import write_figures
 from repro.report.committed import Contents, contents, differences
 from repro.report.document import Cell, Document, Figure, Section, Table, Text, markdown
-from repro.report.host.answer import answer, gpus_text, measured, targets
-from repro.report.host.cells import figures_of, link, spread
+from repro.report.host.answer import answer, gpus_text, measured
+from repro.report.host.cells import interval, link, listed
 from repro.report.host.correctness import shown
 from repro.report.host.evidence import evidence
 from repro.report.host.figures import figure_specs
+from repro.report.host.goals import targets
 from repro.report.host.independence import independence
 from repro.report.host.machine import machine, preflight, runs
-from repro.report.host.measured import gains, layouts, memory, ratios, scaling, transfers
+from repro.report.host.measured import comparisons, layouts, memory, scaling, speed, transfers
 from repro.report.host.notes import NOTES, PLACEHOLDER
 from repro.report.host.results import MeasuredHost, results_table
-from repro.report.host.windows import windows
 from repro.report.numbers import short
-from repro.report.run.programs import deviation_section
-from repro.report.tables import NONE, columns, count, words
-from repro.runs.digests import NAME
-from repro.runs.failures import Failure
+from repro.report.tables import columns, count, words
 from repro.runs.files import RecordError
 from repro.runs.program_versions import NAME as VERSIONS
 from repro.utils.i18n import LANGUAGES, Translate, catalogue
@@ -47,20 +44,18 @@ def build(host: MeasuredHost, language: str, drawn: list[Figure]) -> Document:
     _ = catalogue(language).gettext
     sections = (
         *answer(_, host, drawn),
-        *ratios(_, host),
-        *scaling(_, host),
-        *gains(_, host),
+        *speed(_, host),
+        *transfers(_, host),
+        *scaling(_, host, drawn),
         *memory(_, host, drawn),
         *shown(_, host, drawn),
         *layouts(_, host),
-        *transfers(_, host),
-        *_coverage(_, drawn),
         *targets(_, host, language),
+        *comparisons(_, host),
         *_notes(_, host, language),
         *_experiments(_, host, language),
         *_counting(_, host),
         *_failures(_, host),
-        *windows(_, host),
         *_deviations(_, host, language),
         *machine(_, host),
         *preflight(_, host),
@@ -68,14 +63,8 @@ def build(host: MeasuredHost, language: str, drawn: list[Figure]) -> Document:
         *evidence(_, host),
         *runs(_, host),
     )
-    title = _("Reproduction on {gpus}").format(gpus=gpus_text(_, host) or host.name)
+    title = _("Measurements on {gpus}").format(gpus=gpus_text(_, host) or host.name)
     return Document(language, title, measured(_, host), sections)
-
-
-def _coverage(_: Translate, drawn: list[Figure]) -> list[Section]:
-    """Which published cases ran; nothing without the figure."""
-    figures = figures_of(drawn, "coverage")
-    return [Section("coverage", _("Which published cases ran here?"), tuple(figures))] if figures else []
 
 
 def _counting(_: Translate, host: MeasuredHost) -> list[Section]:
@@ -93,24 +82,27 @@ def _counting(_: Translate, host: MeasuredHost) -> list[Section]:
     )
     rule = _(
         "For each configuration, only runs with the same program code as the newest one count; older ones are listed as "
-        "superseded. {several} of the {rows} rows are over several sessions, and {superseded} leave superseded runs out. A "
-        "run's label is its place in [{list}](../{list}), to which lines are only ever added, so it never changes."
-    ).format(list=NAME, several=several, rows=len(every), superseded=superseded)
+        "superseded. {several} of the {rows} rows are over several sessions, and {superseded} leave superseded runs out."
+    ).format(several=several, rows=len(every), superseded=superseded)
     older = _(
         "Code is the same if the digests recorded with the runs are equal. For runs that are older than these digests, "
         "[{file}](../{file}) has the git tree IDs of the program folders."
     ).format(file=VERSIONS)
-    texts = [text, rule, *([older] if (host.folder.parent / VERSIONS).is_file() else [])]
+    steady = _(
+        "The steady state is the median of all windows between printed rows but the first two, then of the repeats. The "
+        "first window contains the start of the program, and the first row of a log is stamped late by what the device had still to compute."
+    )
+    texts = [text, rule, steady, *([older] if (host.folder.parent / VERSIONS).is_file() else [])]
     return [Section("counting", _("How runs count"), tuple(map(Text, texts)), folded=True)]
 
 
 def _failures(_: Translate, host: MeasuredHost) -> list[Section]:
     """Every attempt that failed, which no ratio counts; nothing if all succeeded."""
     cells = tuple(
-        words(link(kept_run), attempt["unit"], str(attempt["repeat"]), Failure.from_json(attempt["failure"]).text(_))
+        words(link(kept_run), attempt.unit, str(attempt.repeat), attempt.failure.text(_) if attempt.failure else "–")
         for kept_run in host.runs
         for attempt in kept_run.attempts
-        if attempt["status"] == "failed"
+        if attempt.status == "failed"
     )
     if not cells:
         return []
@@ -141,11 +133,10 @@ def _notes(_: Translate, host: MeasuredHost, language: str) -> list[Section]:
         if not row.ratio:
             return numbers.NOTHING
         written = numbers.ratio if match["of"] == "ratio" else numbers.percentage
-        interval = spread(row, written)
         value, n = written(row.ratio.value), len(row.sessions)
-        if interval.sort == NONE.sort:
+        if not (over_sessions := interval(row, written)):
             return _("{value} (n = {n})").format(value=value, n=n)
-        return _("{value} ({interval}, n = {n})").format(value=value, interval=interval.text, n=n)
+        return _("{value} ({interval}, n = {n})").format(value=value, interval=over_sessions, n=n)
 
     written = PLACEHOLDER.sub(given, written.strip())
     paragraphs = tuple(Text(" ".join(part.split())) for part in written.split("\n\n"))
@@ -186,9 +177,17 @@ def _experiments(_: Translate, host: MeasuredHost, language: str) -> list[Sectio
 
 
 def _deviations(_: Translate, host: MeasuredHost, language: str) -> list[Section]:
-    """What the programs of all runs cannot keep of the published ones; nothing without a run."""
-    units = [unit for kept_run in host.runs for unit in kept_run.plan.units]
-    return [replace(deviation_section(_, language, units), folded=True)] if units else []
+    """Where it is said how the programs differ from the published ones; nothing without a run."""
+    units = [unit for kept_run in host.runs for unit in kept_run.plan.units if not unit.baseline_of]
+    reports = sorted({unit.report for unit in units if load_catalogue().report(unit.report).ported})
+    if not reports:
+        return []
+    links = listed(_, (f"[{report}](../../published/{report}.{language}.md#deviations)" for report in reports))
+    text = _(
+        "The port runs the published program on oneflow 0.8.0. The tuned program has the same mathematics, with faster "
+        "operators and other options, and never affects a verdict. The page of each report has every deviation and option: {reports}."
+    ).format(reports=links)
+    return [Section("deviations", _("Deviations from the published programs"), (Text(text),), folded=True)]
 
 
 def render(host: MeasuredHost) -> list[Path]:

@@ -74,7 +74,7 @@ class MeasuredHost:
     @cached_property
     def gains(self) -> list[HostRow]:
         """The tuned program over the published one that took turns with it."""
-        return rows(self._relations(tuning_relations))
+        return [self._aimed(row, "gain") for row in rows(self._relations(tuning_relations))]
 
     @cached_property
     def efficiencies(self) -> list[HostRow]:
@@ -118,7 +118,7 @@ class MeasuredHost:
             for value in (expected[key],)
         )
         with_expectation = (
-            replace(row, expected=expected[row.measurements[-1].kept.run.id, row.unit.name]) for row in layout_rows
+            replace(row, expected=expected[row.measurements[-1].kept_run.run.id, row.unit.name]) for row in layout_rows
         )
         return [self._aimed(row, "expectation") for row in with_expectation]
 
@@ -137,17 +137,19 @@ class MeasuredHost:
     def configurations(self) -> list[HostRow]:
         """Every configuration by itself, over nothing."""
         return rows(
-            RunRatio(kept, each, None, None, session=self.sessions[kept.run.id])
-            for kept in self.measured
-            for each in kept.results
-            if each.throughputs
+            RunRatio(kept_run, result, None, None, session=self.sessions[kept_run.run.id])
+            for kept_run in self.measured
+            for result in kept_run.results
+            if result.throughputs
         )
 
     @cached_property
     def superseded(self) -> frozenset[tuple[str, str]]:
         """Run and unit of every result of a configuration that a newer run has with other code."""
         return frozenset(
-            (each.kept.run.id, each.result.unit.name) for row in self.configurations for each in row.superseded
+            (measurement.kept_run.run.id, measurement.result.unit.name)
+            for row in self.configurations
+            for measurement in row.superseded
         )
 
     @cached_property
@@ -207,9 +209,8 @@ def hosts(reproduced: Path = REPRODUCED) -> list[str]:
 def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> MeasuredHost:
     """Read everything that is kept of a host.
 
-    A run's label is its place in the list of kept runs, to which lines are only ever added, so that it stays; removed
-    runs count in it. RecordError if there is nothing, or if a run cannot be read, is not as it was recorded or kept, is
-    gone without a line that says so, or has figures that its raw output does not give.
+    RecordError if there is nothing, or if a run cannot be read, is not as it was recorded or kept, is gone without a line
+    that says so, or has figures that its raw output does not give.
     """
     folder = reproduced / name
     if altered := digests.chain_faults(reproduced / digests.NAME) or digests.faults(folder):
@@ -218,23 +219,22 @@ def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> Meas
     preflights: list[Run] = []
     versions = program_versions.read(reproduced)
     gone = {Path(path).stem for path in digests.removed(folder)}
-    place = 0
     for run in map(Run, digests.in_order(folder)):
-        if run.id not in gone and (run.files / PREFLIGHT).is_file():
-            preflights.append(run)
+        if run.id in gone:
             continue
-        place += 1
-        if run.id not in gone:
-            runs.append(load_run(f"R{place}", run, versions))
-    if twice := copies.between({f"{name}/{kept.run.id}": kept.run for kept in runs}):
+        if (run.files / PREFLIGHT).is_file():
+            preflights.append(run)
+        else:
+            runs.append(load_run(run, versions))
+    if twice := copies.between({f"{name}/{kept_run.run.id}": kept_run.run for kept_run in runs}):
         raise RecordError("\n".join(twice))
     if not runs and not preflights:
         raise RecordError(f"{folder / 'runs'} holds no run; `make archive RUN=<id> HOST={name}` puts one there")
-    kept = (*(each.run for each in runs), *preflights)
-    if unsigned := [text for run in kept for good, text in signed_as_listed(run.path) if not good]:
+    archived = (*(kept_run.run for kept_run in runs), *preflights)
+    if unsigned := [text for run in archived for good, text in signed_as_listed(run.path) if not good]:
         raise RecordError("\n".join(unsigned))
     targets = targets_for(name, data)
-    runs.sort(key=lambda kept: kept.run.id)
+    runs.sort(key=lambda kept_run: kept_run.run.id)
     return MeasuredHost(name, folder, tuple(runs), tuple(preflights), targets, read(folder))
 
 
@@ -307,8 +307,8 @@ def clocks(runs: Iterable[KeptRun]) -> Clocks | None:
         sample
         for kept_run in runs
         for attempt in kept_run.attempts
-        if attempt["status"] == "ok"
-        for sample in _samples(kept_run.run.files / attempt["folder"])
+        if attempt.status == "ok"
+        for sample in _samples(kept_run.run.files / attempt.folder)
     ]
     if not samples:
         return None

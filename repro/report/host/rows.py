@@ -67,6 +67,12 @@ class RatioTarget:
         return MISSED if interval.high < self.at_least or interval.low > self.at_most else OPEN
 
 
+APART = 0.01
+"""From which relative difference on a row shows the steady state instead of the figure of the report's rule.
+
+A row of a log is stamped when its loss has reached the host. The first one of a log is late by what the device had still
+to compute when the program's start was over, so that a short training seems faster than it is.
+"""
 LENGTH = ("iterations", "log_interval")
 """What of a configuration says how long it trains, and how often it prints."""
 
@@ -80,7 +86,7 @@ class RunRatio:
     `session` is that of the run; measurements without one count as of one session.
     """
 
-    kept: KeptRun
+    kept_run: KeptRun
     result: Result
     base: Result | None
     ratio: Ratio | None
@@ -99,17 +105,17 @@ class RunRatio:
         return self._named([{name: value for name, value in config.items() if name not in LENGTH}, *about])
 
     def _named(self, sides: list) -> str:
-        return json.dumps([sides, [gpu["name"] for gpu in self.kept.gpus[:1]]], sort_keys=True)
+        return json.dumps([sides, [gpu["name"] for gpu in self.kept_run.gpus[:1]]], sort_keys=True)
 
     @property
     def own_code(self) -> str:
         """Which code of the program it was measured with, whatever it is over."""
-        return self.kept.code(self.result.unit)
+        return self.kept_run.code(self.result.unit)
 
     @property
     def code(self) -> tuple[str, ...]:
         """Which code of the programs it was measured with."""
-        return tuple(self.kept.code(side.unit) for side in (self.result, self.base) if side)
+        return tuple(self.kept_run.code(side.unit) for side in (self.result, self.base) if side)
 
 
 @dataclass(frozen=True)
@@ -130,7 +136,7 @@ class HostRow:
     @property
     def runs(self) -> tuple[KeptRun, ...]:
         """The runs that count."""
-        return tuple(measurement.kept for measurement in self.measurements)
+        return tuple(measurement.kept_run for measurement in self.measurements)
 
     @property
     def unit(self) -> Unit:
@@ -158,26 +164,37 @@ class HostRow:
         return tuple(dict.fromkeys(measurement.session for measurement in self.measurements))
 
     @property
+    def in_steady_state(self) -> bool:
+        """Whether the row shows the steady state, because the figure of the report's rule differs by more than APART."""
+        complete = all(measurement.steady and measurement.ratio for measurement in self.measurements)
+        if not complete:
+            return False
+        by_rule, steady = (geometric_mean(self._by_session(ratio_of)) for ratio_of in (_by_rule, _steady))
+        return abs(by_rule / steady - 1) > APART
+
+    @property
     def ratio(self) -> Ratio | None:
-        """The geometric mean of the sessions' means, with the interval by which these lie apart; TooFew of a single one."""
-        ratios = self._by_session(lambda measurement: measurement.ratio.value if measurement.ratio else None)
+        """The geometric mean of the sessions' means, with the interval by which these lie apart; TooFew of a single one.
+
+        That of the report's rule, or that in the steady state where the row shows this.
+        """
+        ratios = self._by_session(_steady if self.in_steady_state else _by_rule)
         return ratio_over_sessions(ratios) if ratios else None
 
     @property
     def throughput(self) -> float:
         """The same mean of the runs' medians, samples/s; its quotient with `base_throughput` is the ratio."""
-        return geometric_mean(self._by_session(lambda each: each.result.throughput))
+        return geometric_mean(self._by_session(lambda measurement: self._speed(measurement.result)))
 
     @property
     def base_throughput(self) -> float:
         """The throughput of what the row is over, samples/s; ValueError where it is over an expectation."""
-        return geometric_mean(self._by_session(lambda each: each.base.throughput if each.base else None))
+        return geometric_mean(self._by_session(lambda measurement: self._speed(measurement.base)))
 
-    @property
-    def steady(self) -> float | None:
-        """The same mean of the ratios in the steady state, which decides nothing; None unless all runs have one."""
-        complete = all(measurement.steady for measurement in self.measurements)
-        return geometric_mean(self._by_session(lambda measurement: measurement.steady)) if complete else None
+    def _speed(self, result: Result | None) -> float | None:
+        if result is None:
+            return None
+        return result.steady if self.in_steady_state else result.throughput
 
     @property
     def status(self) -> str:
@@ -206,8 +223,8 @@ def rows(measurements: Iterable[RunRatio]) -> list[HostRow]:
     """
     groups: dict[str, dict[str, RunRatio]] = {}
     newest: dict[str, str] = {}
-    for measurement in sorted(measurements, key=lambda measurement: measurement.kept.age):
-        groups.setdefault(measurement.configuration, {}).setdefault(measurement.kept.run.id, measurement)
+    for measurement in sorted(measurements, key=lambda measurement: measurement.kept_run.age):
+        groups.setdefault(measurement.configuration, {}).setdefault(measurement.kept_run.run.id, measurement)
         newest[measurement.own] = measurement.own_code
     all_rows: list[HostRow] = []
     alone: dict[str, tuple[RunRatio, ...]] = defaultdict(tuple)
@@ -225,6 +242,14 @@ def rows(measurements: Iterable[RunRatio]) -> list[HostRow]:
             alone[group[0].own] += superseded
     all_rows = [replace(row, superseded=(*alone.pop(row.measurements[0].own, ()), *row.superseded)) for row in all_rows]
     return sorted(all_rows, key=lambda row: (*_kind(row.unit), row.base.label if row.bases else ""))
+
+
+def _by_rule(measurement: RunRatio) -> float | None:
+    return measurement.ratio.value if measurement.ratio else None
+
+
+def _steady(measurement: RunRatio) -> float | None:
+    return measurement.steady
 
 
 def middle(values: Iterable[float | None]) -> float | None:

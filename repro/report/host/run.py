@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from repro.analysis.verdict import Judgement, judge
 from repro.planning.plan import PUBLISHED, Plan
 from repro.planning.unit import Unit
 from repro.report.run.kinds import kind_of
+from repro.runs.attempts import AttemptRecord
 from repro.runs.program_versions import BASELINES, TRAINERS, Versions, version
 from repro.runs.record import Run
 
@@ -21,17 +23,16 @@ SHORT = 12
 
 @dataclass(frozen=True)
 class KeptRun:
-    """A kept run, read once; `label` is its short name on the host's page, its id the anchor there.
+    """A kept run, read once; its id is its anchor on the host's page.
 
     `versions` are those of the programs at the commits of runs that record none themselves, `evidence` what was found when
     the run was held against its raw output.
     """
 
-    label: str
     run: Run
     description: dict
     plan: Plan
-    attempts: list[dict]
+    attempts: list[AttemptRecord]
     results: list[Result]
     judgement: Judgement
     starts: dict[str, dict]
@@ -45,6 +46,24 @@ class KeptRun:
         return self.description["created"], self.run.id
 
     @property
+    def day(self) -> str:
+        """The day on which it began, UTC."""
+        return self._at("%Y-%m-%d")
+
+    @property
+    def time(self) -> str:
+        """The time of that day, UTC."""
+        return self._at("%H:%M")
+
+    @property
+    def began(self) -> str:
+        """What pages call it: day and time."""
+        return f"{self.day} {self.time}"
+
+    def _at(self, form: str) -> str:
+        return time.strftime(form, time.gmtime(self.description["created"]))
+
+    @property
     def gpus(self) -> list[dict]:
         return self.description["environment"]["gpus"]
 
@@ -55,7 +74,7 @@ class KeptRun:
 
     def code(self, unit: Unit) -> str:
         """An identifier of the code of a unit's program, equal for equal code."""
-        mine = [attempt for attempt in self.attempts if attempt["unit"] == unit.name and attempt["status"] == "ok"]
+        mine = [attempt for attempt in self.attempts if attempt.unit == unit.name and attempt.status == "ok"]
         folder = BASELINES if unit.baseline_of else TRAINERS
         return version(self.run.id, self.description["environment"], mine, folder, self.versions)
 
@@ -65,14 +84,13 @@ class KeptRun:
         return (self.description["environment"]["git_commit"] or "?")[:SHORT]
 
 
-def load_run(label: str, run: Run, versions: Versions) -> KeptRun:
+def load_run(run: Run, versions: Versions) -> KeptRun:
     """Read a kept run; RecordError if it is not as it was recorded, or has figures that its raw output does not give."""
     evidence = require(run)
     description, attempts = run.description(), steady.attempts(run)
     plan = Plan.from_json(description["plan"])
     results = summarise(plan, attempts)
     return KeptRun(
-        label,
         run,
         description,
         plan,

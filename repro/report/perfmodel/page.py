@@ -16,7 +16,6 @@ from repro.perfmodel.hardware import ClusterModel, describe
 from repro.perfmodel.kernels import calibrate as kernel_calibration
 from repro.perfmodel.kernels import fitted_trainings
 from repro.perfmodel.megatron_baseline import MegatronShare, fit_baseline
-from repro.perfmodel.scaling_study import Study, study
 from repro.perfmodel.training import training_cases
 from repro.perfmodel.validation import FILE as VALIDATION
 from repro.perfmodel.validation import (
@@ -45,7 +44,7 @@ TARGETS = {"median": 0.08, "worst": 0.25, "memory": 0.10}
 class ModelReportData:
     """All that the report tells, computed once for both languages.
 
-    results: `errors.error_frame` of the published cases; kept: `validation.check_frame` of the kept runs, with `fitted`;
+    results: `errors.error_frame` of the published cases; checks: `validation.check_frame` of the kept runs, with `fitted`;
     exchanged: the coverage of each generation with the halves of the kept trainings exchanged.
     """
 
@@ -53,10 +52,9 @@ class ModelReportData:
     cluster: ClusterModel
     results: pd.DataFrame
     baseline: MegatronShare
-    kept: pd.DataFrame
+    checks: pd.DataFrame
     exchanged: dict[str, Coverage]
     megatron: list[PublishedRate]
-    study: Study
 
     @property
     def held_out(self) -> pd.DataFrame:
@@ -89,7 +87,7 @@ def render(folder: Path = FOLDER) -> list[Path]:
     story = tell(calibrate())
     written = []
     for language in LANGUAGES:
-        drawn = figures(story.results, story.study, folder, language)
+        drawn = figures(story.results, folder, language)
         path = folder / f"model.{language}.md"
         write_text(path, markdown(build(story, language, drawn), folder))
         written.append(path)
@@ -107,11 +105,10 @@ def tell(calibration: Calibration) -> ModelReportData:
         error_frame(cases, cluster, constants, calibration.without, baseline),
         baseline,
         check_frame(measurements, calibration).assign(
-            fitted=[(each.program, each.job) in fitted_trainings() for each in measurements]
+            fitted=[(measurement.program, measurement.job) in fitted_trainings() for measurement in measurements]
         ),
         kernel_calibration(measurements, constants, exchanged=True)[1],
         megatron_checks(constants),
-        study(calibration),
     )
 
 
@@ -130,7 +127,6 @@ def build(story: ModelReportData, language: str, drawn: dict) -> Document:
         _uncertainty(_, story),
         _elsewhere(_, story),
         _spent(_, story),
-        _scale(_, story, drawn),
         _limits(_),
     )
     title = _("Performance and memory model: how well it predicts the published figures")
@@ -225,7 +221,6 @@ def _held_out(_: Callable, story: ModelReportData, drawn: dict) -> Section:
         Text(text),
         drawn["throughput"],
         tables.errors_table(_, "held-out", story.held_out),
-        drawn["memory"],
     )
     return Section("held-out", _("Held-out cases"), blocks)
 
@@ -250,7 +245,7 @@ def _uncertainty(_: Callable, story: ModelReportData) -> Section:
 
 
 def _elsewhere(_: Callable, story: ModelReportData) -> Section:
-    checks = story.kept
+    checks = story.checks
     texts = (
         _(
             "On other GPUs the errors of the constants fitted on V100s are not scattered but biased, by program and model. "
@@ -266,8 +261,8 @@ def _elsewhere(_: Callable, story: ModelReportData) -> Section:
         ),
     )
     after = _(
-        "The factor is what nine in ten of the fitted trainings lie within, each left out of its own fit. With the two halves "
-        "exchanged, {exchanged}. Launches are the share of the modelled iteration spent only on launching kernels: where it is "
+        "Nine in ten of the fitted trainings lie within the factor when the model is fitted without them. With the two halves "
+        "exchanged, {exchanged}. Launches: the share of the modelled iteration spent only on launching kernels; where it is "
         "large, the host is the bottleneck rather than the GPU."
     ).format(exchanged=_("; ").join(_exchanged(_, story)))
     megatron = _(
@@ -289,12 +284,12 @@ def _elsewhere(_: Callable, story: ModelReportData) -> Section:
 
 def _exchanged(_: Callable, story: ModelReportData) -> Iterator[str]:
     text = _("{generation}: the factor is {factor}, and {within} of {checked} lie within it")
-    for generation, found in story.exchanged.items():
+    for generation, coverage in story.exchanged.items():
         yield text.format(
             generation=generation.capitalize(),
-            factor=f"× {1 + found.factor:.2f}",
-            within=found.within,
-            checked=found.checked,
+            factor=f"× {1 + coverage.factor:.2f}",
+            within=coverage.within,
+            checked=coverage.checked,
         )
 
 
@@ -303,18 +298,6 @@ def _spent(_: Callable, story: ModelReportData) -> Section:
     chosen = story.results[story.results["family"] == "gpt-3d"]
     table = tables.spent_table(_, chosen, story.cluster, story.calibration.constants)
     return Section("spent", _("Where the time goes"), (Text(text), table))
-
-
-def _scale(_: Callable, story: ModelReportData, drawn: dict) -> Section:
-    text = _(
-        "MODELLED: these runs were not made. Each size has the fastest layout that fits, found by the search behind "
-        "`make explore`, with ports and links as in `repro/data/hardware/`. No published figure here tests the V100 "
-        "curves beyond 32 GPUs; the formulas behind the A100 curve are tested up to 3072 GPUs above."
-    )
-    growing, fixed = _("Batch size growing with the GPUs"), _("Fixed global batch size")
-    blocks = (Text(text), drawn["scale-weak"], tables.study_table(_, "scale-weak-table", growing, story.study.weak))
-    more = (drawn["scale-strong"], tables.study_table(_, "scale-strong-table", fixed, story.study.strong))
-    return Section("scale", _("Projection: GPT from 8 to 8192 GPUs"), (*blocks, *more))
 
 
 def _limits(_: Callable) -> Section:

@@ -13,7 +13,6 @@ from repro.perfmodel.constants import BOUNDS, ELSEWHERE, JUDGES_WITHIN, Calibrat
 from repro.perfmodel.errors import MODELS, summary
 from repro.perfmodel.hardware import ClusterModel
 from repro.perfmodel.predict import predict
-from repro.perfmodel.scaling_study import Point
 from repro.perfmodel.validation import PublishedRate
 from repro.report.document import Cell, Column, Table
 from repro.report.tables import Field, count, decimals, factor, figure, percents, table
@@ -253,25 +252,3 @@ def spent_table(_: Callable, results: pd.DataFrame, cluster: ClusterModel, const
         cells = (Cell(f"{share:.0%}" if share >= 0.005 else "–", share) for share in shares)
         rows.append((Cell(name), *cells))
     return Table("spent", columns, tuple(rows))
-
-
-def study_table(_: Callable, name: str, batch: str, lines: dict[str, tuple[Point, ...]]) -> Table:
-    """For each number of GPUs and kind of node the best layout, its samples/s and model TFLOP/s a GPU.
-
-    `batch` says how the batch size goes with the number of GPUs.
-    """
-    columns = (Column(_("GPUs"), numeric=True), *(Column(node) for node in lines))
-    sizes = [point.gpus for point in next(iter(lines.values()))]
-    rows = tuple(
-        (Cell(str(gpus), gpus), *(_point(_, points[index]) for points in lines.values()))
-        for index, gpus in enumerate(sizes)
-    )
-    caption = _("{batch}; data x tensor x pipeline: modelled samples/s (model TFLOP/s per GPU)").format(batch=batch)
-    return Table(name, columns, rows, caption)
-
-
-def _point(_: Callable, point: Point) -> Cell:
-    if point.best is None:
-        return Cell(_("does not fit"))
-    throughput = point.best.prediction.throughput
-    return Cell(f"{point.best.job.layout}: {throughput:.0f} ({point.best.tflops:.0f})", throughput)

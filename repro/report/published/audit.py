@@ -6,11 +6,13 @@ from collections import Counter
 from dataclasses import replace
 
 from repro.published.audit.engine import Audit
-from repro.published.audit.findings import Finding
+from repro.published.audit.findings import RESULTS, Finding
 from repro.published.claim_ids import THROUGHPUT, claim_id
 from repro.report.document import Cell, Column, Section, Table, Text
+from repro.report.numbers import NOTHING
 from repro.report.tables import figure, percent, words
 from repro.utils.i18n import N_, Translate
+from repro.utils.output import cut
 
 KINDS = {
     "provenance": N_("what was measured"),
@@ -22,6 +24,7 @@ KINDS = {
     "typing": N_("typing error"),
 }
 SEVERITIES = {"error": N_("error"), "warning": N_("doubtful"), "note": N_("note")}
+HEADINGS = {"error": "errors in", "warning": "doubtful in", "note": "notes on", "typing": "typing errors in"}
 TONES = {"error": "bad", "warning": "", "note": "muted"}
 TABLES = {
     "results": N_("results"),
@@ -140,6 +143,35 @@ def tally(_: Translate, audit_findings: tuple[Finding, ...]) -> str:
     )
 
 
+def terminal_lines(result: Audit, width: int) -> list[str]:
+    """The audit in English: its totals, then one line per finding, errors first, cut after `width` characters.
+
+    Figures come before words, so that mostly words are cut.
+    """
+    compared = sum(check.compared for check in result.checks)
+    lines = [f"{compared} comparisons", tally(lambda message: message, result.findings)]
+    of_heading: dict[tuple[str, str], list[Finding]] = {
+        (heading, report): []
+        for heading in HEADINGS.values()
+        for report in dict.fromkeys(finding.report for finding in result.findings)
+    }
+    for finding in result.findings:
+        of_heading[HEADINGS["typing" if finding.hint else finding.severity], finding.report].append(finding)
+    for (heading, report), of_report in of_heading.items():
+        if of_report:
+            lines += ["", f"{heading} {report}", *(cut(_terminal_line(finding), width) for finding in of_report)]
+    return [*lines, "", "in full: reports/published/README.md, or make audit | cat"]
+
+
+def _terminal_line(finding: Finding) -> str:
+    place_texts = (finding.place.table, finding.place.row, finding.place.column)
+    where = ", ".join(text for text in (place_texts if place_texts[0] != RESULTS else place_texts[1:]) if text)
+    figures = [] if finding.printed == NOTHING else [finding.printed]
+    figures += [f"recomputed {finding.recomputed}"] if finding.recomputed else []
+    parts = [", ".join(figures), str(finding.rule), str(finding.evidence or "")]
+    return f"  {where}: {'; '.join(part for part in parts if part)}"
+
+
 def _row(_: Translate, finding: Finding) -> tuple[Cell, ...]:
     why = finding.rule.text(_)
     if finding.evidence:
@@ -161,11 +193,13 @@ def _elsewhere(_: Translate, finding: Finding) -> str:
 
 def checks(_: Translate, result: Audit) -> Section:
     """Number of comparisons and findings per rule."""
-    rows = tuple((Cell(_(check.title)), figure(check.compared, 0), figure(check.found, 0)) for check in result.checks)
+    rows = tuple(
+        (Cell(_(check.title)), figure(check.compared, 0), figure(check.findings, 0)) for check in result.checks
+    )
     total = (
         Cell(_("all")),
         figure(sum(check.compared for check in result.checks), 0),
-        figure(sum(check.found for check in result.checks), 0),
+        figure(sum(check.findings for check in result.checks), 0),
     )
     columns = (
         Column(_("What was compared")),

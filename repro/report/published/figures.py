@@ -57,8 +57,8 @@ def _figures_of(cases: tuple[Case, ...]) -> list[FigureSpec]:
 
 def _peers_of(cases: tuple[Case, ...]) -> tuple[Peer, ...]:
     """Other frameworks' figures that are compared with a report's."""
-    found = peers(cases[0].model, precision=cases[0].precision)
-    return tuple(peer for peer in found if cases[0].report in peer.reports)
+    of_model = peers(cases[0].model, precision=cases[0].precision)
+    return tuple(peer for peer in of_model if cases[0].report in peer.reports)
 
 
 def _scaling_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:

@@ -31,18 +31,18 @@ def build(result: Audit, report: Report, language: str, figures: list[Figure]) -
     sheet = Sheet(_, result, report, language)
     sections = (
         _glance(sheet),
-        published_context.environment(sheet),
-        published_context.settings(sheet),
-        published_context.rule(sheet),
-        published_context.example(sheet),
-        published_tables.tested(sheet),
         published_tables.results(sheet),
         Section("figures", _("Figures"), tuple(figures)),
-        published_tables.repeats(sheet),
+        audit_report.findings(_, result.of(report.id)),
         peers(sheet),
         audit_report.efficiency(_, result, report.id),
         audit_report.noise(_, result, report.id),
-        audit_report.findings(_, result.of(report.id)),
+        published_tables.repeats(sheet),
+        published_tables.tested(sheet),
+        published_context.rule(sheet),
+        published_context.environment(sheet),
+        published_context.settings(sheet),
+        published_context.example(sheet),
         published_history.beside(_, language, result.material.history, report.id),
         published_context.open_points(sheet),
         program.choices(sheet),
@@ -161,18 +161,3 @@ def differing(folder: Path = FOLDER) -> list[Path]:
     with tempfile.TemporaryDirectory() as scratch:
         due = contents(Path(scratch), render(Path(scratch)))
     return differences(folder, due, contents(folder))
-
-
-def overview(result: Audit) -> str:
-    """The findings as text for a terminal, in English."""
-    lines = []
-    for finding in result.findings:
-        lines.append(
-            f"{finding.severity:8}{finding.report}: {finding.place}: printed {finding.printed}"
-            + (f", recomputed {finding.recomputed}" if finding.recomputed else "")
-        )
-        lines.append(f"        {finding.rule}" + (f"; {finding.evidence}" if finding.evidence else ""))
-    compared = sum(check.compared for check in result.checks)
-    return "\n".join(
-        (*lines, "", f"{compared} comparisons; " + audit_report.tally(lambda message: message, result.findings))
-    )

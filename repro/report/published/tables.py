@@ -167,8 +167,8 @@ def _missing_rows(sheet: Sheet, batch: int, columns: tuple[str, ...]) -> Iterabl
         cell = sheet.cell("results", f"bs{batch}, {gpus} GPU", "throughput", None)
         if cell.note:
             counts = {"nodes": max(1, gpus // per_node), "gpus_per_node": min(gpus, per_node), "gpus": gpus}
-            known = {"throughput": cell, **{name: figure(count, 0) for name, count in counts.items()}}
-            yield tuple(known.get(column, Cell("–")) for column in columns)
+            cells = {"throughput": cell, **{name: figure(count, 0) for name, count in counts.items()}}
+            yield tuple(cells.get(column, Cell("–")) for column in columns)
 
 
 def _iso(date: str) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from repro.report.document import Attachment, Document, Figure, Section
 from repro.report.run.data import ReportData
 from repro.report.run.kinds import kind_of
+from repro.runs.attempts import AttemptRecord
 from repro.runs.files import RunPath
 from repro.runs.record import Run
 from repro.utils.i18n import N_, Translate, catalogue
@@ -20,14 +21,12 @@ FILES = (
 )
 
 
-def drawing_pays(attempts: list[dict]) -> bool:
+def drawing_pays(attempts: list[AttemptRecord]) -> bool:
     """Whether a run took so long that the seconds in which figures are drawn do not count."""
-    return sum(attempt.get("wall_s", 0) for attempt in attempts) > DRAWING_PAYS_AFTER_S
+    return sum(attempt.wall_s for attempt in attempts) > DRAWING_PAYS_AFTER_S
 
 
-def illustrated(
-    document: Document, data: ReportData, run: Run, folder: Path, draw: bool, formats: tuple[str, ...] = FORMATS
-) -> Document:
+def illustrated(document: Document, data: ReportData, run: Run, folder: Path, draw: bool) -> Document:
     """The document with a section of figures after its results if they are to be drawn, and with the raw data.
 
     `folder` is where the report and its figures are written; a run's own files are where the run is. Of a run in an
@@ -38,7 +37,7 @@ def illustrated(
     for section in document.sections:
         sections.append(section)
         if section.id == figures_after and draw:
-            sections += _figures(_, document.language, data, run, folder, formats)
+            sections += _figures(_, document.language, data, run, folder)
     places = {name: folder if run.archived or (folder / name).is_file() else run.path for name, _title in FILES}
     present = [(places[name] / name, title) for name, title in FILES if (places[name] / name).is_file()]
     files = tuple(Attachment(f"file-{path.stem}", path, _(title)) for path, title in present)
@@ -56,8 +55,6 @@ def run_figures(
     return write_figures(kind_of(data.plan).figures(data, files), folder, language, formats=formats)
 
 
-def _figures(
-    _: Translate, language: str, data: ReportData, run: Run, folder: Path, formats: tuple[str, ...]
-) -> list[Section]:
-    blocks = run_figures(data, run.files, folder / "figures", language, formats)
+def _figures(_: Translate, language: str, data: ReportData, run: Run, folder: Path) -> list[Section]:
+    blocks = run_figures(data, run.files, folder / "figures", language)
     return [Section("figures", _("Figures"), tuple(blocks))] if blocks else []

@@ -20,7 +20,7 @@ from repro.utils.stats import Interval, TooFew
 
 DESCRIPTIONS = {
     "pytorch": N_(
-        "eager, true fp32 or AMP, with the fused attention and optimizer of current PyTorch. ResNet50 has no "
+        "eager, in fp32 without TF32 or under AMP, with the fused attention and optimizer of current PyTorch. ResNet50 has no "
         "attention, so in fp32 this computes the same as the published program."
     ),
     "pytorch-unfused": N_(
@@ -101,16 +101,16 @@ def _baselines(_: Translate, results: list[Result]) -> list[Section]:
         )
     )
     fields = (
-        Field(_("Configuration"), lambda each: each.result.unit.name),
-        Field(_("Baseline"), lambda each: each.base.unit.label),
-        Field("OneFlow (samples/s)", lambda each: each.result.throughput, decimals(2)),
-        Field("PyTorch (samples/s)", lambda each: each.base.throughput, decimals(2)),
-        Field("OneFlow / PyTorch", lambda each: each.ratio.value, decimals(3)),
-        Field(_("Steady state"), lambda each: each.steady, decimals(3)),
-        Field(_("Interval (confidence)"), lambda each: interval(_, each.ratio), numeric=True),
-        Field(_("OneFlow: memory in use (MiB)"), lambda each: each.result.memory_mib, count),
-        Field(_("PyTorch: memory in use (MiB)"), lambda each: each.base.memory_mib, count),
-        Field(_("PyTorch: memory of tensors (MiB)"), lambda each: each.base.allocated_mib, count),
+        Field(_("Configuration"), lambda comparison: comparison.result.unit.name),
+        Field(_("Baseline"), lambda comparison: comparison.base.unit.label),
+        Field("OneFlow (samples/s)", lambda comparison: comparison.result.throughput, decimals(2)),
+        Field("PyTorch (samples/s)", lambda comparison: comparison.base.throughput, decimals(2)),
+        Field("OneFlow / PyTorch", lambda comparison: comparison.ratio.value, decimals(3)),
+        Field(_("Steady state"), lambda comparison: comparison.steady, decimals(3)),
+        Field(_("Interval (confidence)"), lambda comparison: interval(_, comparison.ratio), numeric=True),
+        Field(_("OneFlow: memory in use (MiB)"), lambda comparison: comparison.result.memory_mib, count),
+        Field(_("PyTorch: memory in use (MiB)"), lambda comparison: comparison.base.memory_mib, count),
+        Field(_("PyTorch: memory of tensors (MiB)"), lambda comparison: comparison.base.allocated_mib, count),
     )
     relations = baseline_relations(results)
     described = descriptions(_, (relation.base.unit.label for relation in relations))

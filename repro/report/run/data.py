@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from repro.analysis.results import Parity, Result
 from repro.analysis.verdict import Judgement
 from repro.planning.plan import Plan
+from repro.runs.attempts import AttemptRecord
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +34,7 @@ class ReportData:
 
     description: dict
     plan: Plan
-    attempts: list[dict]
+    attempts: list[AttemptRecord]
     result_frame: pd.DataFrame
     results: list[Result]
     parities: list[Parity]

@@ -6,6 +6,7 @@ from repro.analysis.process_info import readable
 from repro.planning.plan import Plan
 from repro.report.document import Column, Section, Table, Text
 from repro.report.tables import words
+from repro.runs.attempts import AttemptRecord
 from repro.utils.i18n import Translate
 
 
@@ -138,15 +139,15 @@ def _reported(_: Translate, start: dict) -> dict[str, str]:
     return {**versions, **settings, **({_("Libraries"): ", ".join(files)} if files else {})}
 
 
-def nodes_section(_: Translate, plan: Plan, attempts: list[dict]) -> list[Section]:
+def nodes_section(_: Translate, plan: Plan, attempts: list[AttemptRecord]) -> list[Section]:
     """The nodes that each configuration ran on, and how often beside others; nothing if no attempts ran side by side."""
-    if not any(attempt.get("beside") for attempt in attempts if attempt.get("nodes")):
+    if not any(attempt.beside for attempt in attempts if attempt.nodes):
         return []
     rows = []
     for unit in plan.units:
-        own = [attempt for attempt in attempts if attempt["unit"] == unit.name]
-        names = dict.fromkeys(", ".join(attempt["nodes"]) for attempt in own if attempt.get("nodes"))
-        beside = [len(attempt.get("beside", ())) for attempt in own]
+        own = [attempt for attempt in attempts if attempt.unit == unit.name]
+        names = dict.fromkeys(", ".join(attempt.nodes) for attempt in own if attempt.nodes)
+        beside = [len(attempt.beside) for attempt in own]
         count = _("{n} of {all}").format(n=sum(map(bool, beside)), all=len(own))
         rows.append(words(unit.name, "; ".join(names) or "–", count, str(max(beside, default=0))))
     text = _(

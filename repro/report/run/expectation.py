@@ -36,7 +36,9 @@ def _blocks(_: Translate, pairs: Sequence[tuple[Result, Expectation]]) -> tuple[
         "factor, in either direction, within which nine in ten comparable trainings stay; measurements further away "
         "are marked and worth checking."
     )
-    notes = dict.fromkeys(_(message).format(**values) for _result, each in pairs for message, values in each.notes)
+    notes = dict.fromkeys(
+        _(message).format(**values) for _result, expectation in pairs for message, values in expectation.notes
+    )
     fields = (
         Field(_("Case"), lambda pair: pair[0].unit.name),
         Field(_("Measured (samples/s)"), lambda pair: pair[0].throughput, decimals(2)),

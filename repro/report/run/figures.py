@@ -35,7 +35,7 @@ def bench_figures(data: ReportData, files: RunPath) -> list[FigureSpec]:
         if len(group) > 1:
             figure_specs.append(_throughput_figure(group, number))
     with_memory = [result for result in measured if result.memory_mib]
-    if with_memory:
+    if len(with_memory) > 1:
         figure_specs.append(_memory_figure(with_memory, data.plan.device))
     times = iteration_times(data, files)
     return figure_specs + [
@@ -149,10 +149,10 @@ def iteration_times(data: ReportData, files: RunPath) -> list[tuple[str, dict[in
     """For each unit its name and, by repeat, the points (iteration, ms) of rank 0's metrics; none without rows."""
     points_by_unit: dict[str, dict] = {}
     for attempt in data.attempts:
-        if attempt["status"] == "ok":
-            points = _points(files / attempt["folder"] / METRICS.format(0))
+        if attempt.status == "ok":
+            points = _points(files / attempt.folder / METRICS.format(0))
             if len(points) > 1:
-                points_by_unit.setdefault(attempt["unit"], {})[attempt["repeat"]] = points
+                points_by_unit.setdefault(attempt.unit, {})[attempt.repeat] = points
     return [
         (result.unit.name, points_by_unit[result.unit.name])
         for result in data.results

@@ -10,9 +10,7 @@ from repro.utils.i18n import Translate
 def input_sections(_: Translate, data: ReportData) -> list[Section]:
     """The data that each configuration's first successful attempt reported; none for runs that did not record it."""
     data_by_unit = {
-        attempt["unit"]: attempt["data"]
-        for attempt in reversed(data.attempts)
-        if attempt["status"] == "ok" and attempt.get("data")
+        attempt.unit: attempt.data for attempt in reversed(data.attempts) if attempt.status == "ok" and attempt.data
     }
     named: dict[tuple[str, str], list[str]] = {}
     for unit in data.plan.units:

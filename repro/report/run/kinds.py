@@ -11,6 +11,7 @@ from repro.analysis.results import Result
 from repro.planning.plan import Plan, PlanError
 from repro.report.document import Section
 from repro.report.run.data import ReportData, RunFindings
+from repro.runs.attempts import AttemptRecord
 from repro.runs.files import RunPath
 from repro.runs.record import Run
 from repro.utils.i18n import Translate
@@ -48,7 +49,7 @@ class Kind:
 
     name: str
     title: str
-    analyse: Callable[[Run, Plan, list[dict], list[Result]], RunFindings]
+    analyse: Callable[[Run, Plan, list[AttemptRecord], list[Result]], RunFindings]
     sections: Callable[[Translate, ReportData], list[Section]]
     figures: Callable[[ReportData, RunPath], list[FigureSpec]]
     figures_after: str

@@ -32,11 +32,13 @@ def learning_section(_: Translate, learning: Convergence, description: dict) -> 
         Field(_("Initial loss (bits)"), lambda result: _bits(_first(result)), decimals(3)),
         Field(_("Must be below (bits)"), lambda result: _bits(result.goal.limit), decimals(3)),
         Field(_("Reached (bits)"), lambda result: _bits(result.reached), decimals(3)),
-        Field(_("Right labels"), lambda result: result.top_1, percents(1)),
-        Field(_("Learned"), lambda result: Cell(_("yes"), tone="good") if result.holds else Cell(_("NO"), tone="bad")),
+        Field(_("Accuracy"), lambda result: result.top_1, percents(1)),
+        Field(
+            _("Converged"), lambda result: Cell(_("yes"), tone="good") if result.holds else Cell(_("NO"), tone="bad")
+        ),
     )
     results = table("learning", learning.results, fields)
-    return Section("learning", _("Real data are learned"), (rule, *data, results))
+    return Section("learning", _("Training on real data converges"), (rule, *data, results))
 
 
 def _data(_: Translate, facts: dict) -> str:

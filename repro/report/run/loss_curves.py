@@ -87,15 +87,15 @@ def _method(_: Translate, description: dict) -> list[Block]:
 
 def _tolerances(_: Translate, curves: Curves) -> Table:
     tolerances: dict[tuple[str, str], CurveTolerance] = {}
-    for each in curves.comparisons:
-        if each.tolerance and each.unit.role != ERROR:
-            tolerances.setdefault((each.unit.model, each.unit.config["precision"]), each.tolerance)
+    for comparison in curves.comparisons:
+        if comparison.tolerance and comparison.unit.role != ERROR:
+            tolerances.setdefault((comparison.unit.model, comparison.unit.config["precision"]), comparison.tolerance)
     fields = (
-        Field(_("Model"), lambda each: each[0][0]),
-        Field(_("Precision"), lambda each: each[0][1]),
-        Field(_("Largest control deviation"), lambda each: each[1].noise, scientific),
-        Field(_("Added for fp16"), lambda each: each[1].rounding, scientific),
-        Field(_("Tolerance"), lambda each: each[1].value, scientific),
+        Field(_("Model"), lambda row: row[0][0]),
+        Field(_("Precision"), lambda row: row[0][1]),
+        Field(_("Largest control deviation"), lambda row: row[1].noise, scientific),
+        Field(_("Added for fp16"), lambda row: row[1].rounding, scientific),
+        Field(_("Tolerance"), lambda row: row[1].value, scientific),
     )
     return table("tolerances", tolerances.items(), fields, _("Tolerances:"))
 

@@ -8,18 +8,19 @@ from repro.analysis.adapter_traffic import claims, silent_nodes, traffic
 from repro.planning.plan import Plan, Unit
 from repro.report.document import Cell, Column, Section, Table, Text
 from repro.report.numbers import short, span, whole
+from repro.runs.attempts import AttemptRecord
 from repro.utils.i18n import Translate
 
 MIB = 2**20
 
 
-def network_section(_: Translate, plan: Plan, attempts: list[dict]) -> list[Section]:
+def network_section(_: Translate, plan: Plan, attempts: list[AttemptRecord]) -> list[Section]:
     """A row for each configuration and adapter, all nodes of its successful attempts; nothing where no adapter was read."""
     rows: list[tuple[Cell, ...]] = []
     for unit in plan.units:
-        own = [each for each in attempts if each["unit"] == unit.name and each["status"] == "ok"]
-        read = [each for each in own if each.get("adapters")]
-        adapters = sorted({port for each in read for ports in each["adapters"].values() for port in ports})
+        own = [attempt for attempt in attempts if attempt.unit == unit.name and attempt.status == "ok"]
+        read = [attempt for attempt in own if attempt.adapters]
+        adapters = sorted({port for attempt in read for ports in attempt.adapters.values() for port in ports})
         rows += [_row(_, unit, adapter, read) for adapter in adapters]
     if not rows:
         return []
@@ -40,13 +41,11 @@ def network_section(_: Translate, plan: Plan, attempts: list[dict]) -> list[Sect
     return [Section("network", _("Traffic of the RDMA adapters"), (Text(text), Table("network", columns, tuple(rows))))]
 
 
-def _row(_: Translate, unit: Unit, adapter: str, attempts: list[dict]) -> tuple[Cell, ...]:
-    by_attempt = [[port for port in traffic(each["adapters"]) if port.adapter == adapter] for each in attempts]
+def _row(_: Translate, unit: Unit, adapter: str, attempts: list[AttemptRecord]) -> tuple[Cell, ...]:
+    by_attempt = [[port for port in traffic(attempt.adapters) if port.adapter == adapter] for attempt in attempts]
     device = unit.config["device"]
-    said = sorted(
-        {claim for each in attempts for claim in claims(each.get("transport") or {}, each.get("rdma"), device)}
-    )
-    silent = any(silent_nodes(each["adapters"], unit.config["iterations"]) for each in attempts) if said else False
+    said = sorted({claim for attempt in attempts for claim in claims(attempt.transport, attempt.rdma, device)})
+    silent = any(silent_nodes(attempt.adapters, unit.config["iterations"]) for attempt in attempts) if said else False
     agrees = Cell("–") if not said else Cell(_("NO"), tone="bad") if silent else Cell(_("yes"), tone="good")
     return (
         Cell(unit.name),
@@ -61,6 +60,6 @@ def _row(_: Translate, unit: Unit, adapter: str, attempts: list[dict]) -> tuple[
 
 def _sums(counts: Sequence[Sequence[int | None]], unit: int = 1) -> Cell:
     """The smallest and the largest sum of the attempts; a dash where a port does not count this."""
-    sums = sorted(sum(filter(None, each)) / unit for each in counts if None not in each)
+    sums = sorted(sum(filter(None, values)) / unit for values in counts if None not in values)
     show = whole if unit == 1 else short
-    return Cell(span([show(each) for each in (sums[:1] + sums[-1:])])) if sums else Cell("–")
+    return Cell(span([show(total) for total in (sums[:1] + sums[-1:])])) if sums else Cell("–")

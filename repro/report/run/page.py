@@ -21,8 +21,7 @@ from repro.report.tables import figure, words
 from repro.runs.failures import Failure
 from repro.runs.files import check_plain
 from repro.runs.manifest import discard_derived
-from repro.runs.metrics import DamagedLine
-from repro.runs.record import RUNS, RecordError, Run, cut_logs, write_json, write_text
+from repro.runs.record import RUNS, RecordError, Run, write_json, write_text
 from repro.utils.i18n import LANGUAGES, N_, Translate, catalogue
 
 SCALES = {
@@ -155,7 +154,7 @@ def _commit(_: Translate, environment: dict) -> str:
 
 def _outcome(_: Translate, data: ReportData) -> Section:
     plan, results = data.plan, data.results
-    failed = sum(attempt["status"] == "failed" for attempt in data.attempts)
+    failed = sum(attempt.status == "failed" for attempt in data.attempts)
     what = _("{units} configurations, {repeats} repeats each, covering {cases} published cases").format(
         units=len(plan.units),
         repeats=plan.repeats,
@@ -175,7 +174,7 @@ def _outcome(_: Translate, data: ReportData) -> Section:
         words(_("Scale"), scale),
     ]
     if (together := most_at_once(data.attempts)) > 1:
-        apart = all(attempt.get("nodes") for attempt in data.attempts)
+        apart = all(attempt.nodes for attempt in data.attempts)
         said = (
             _("up to {n} attempts at once, each on nodes of its own and at most one with traffic between nodes")
             if apart
@@ -193,7 +192,7 @@ def _outcome(_: Translate, data: ReportData) -> Section:
         if shown_parities:
             rows.append((Cell(title), _share(sum(parity.holds for parity in shown_parities), len(shown_parities))))
     rows.append((Cell(_("Failed attempts")), Cell(str(failed), tone="bad" if failed else "good")))
-    if interrupted := sum(attempt["status"] == "interrupted" for attempt in data.attempts):
+    if interrupted := sum(attempt.status == "interrupted" for attempt in data.attempts):
         rows.append((Cell(_("Interrupted attempts")), Cell(str(interrupted))))
     rows.append((Cell(_("Cases skipped")), Cell(str(len(plan.skipped)))))
     columns = (Column(_("Question")), Column(_("Answer")))
@@ -205,19 +204,19 @@ def _share(good: int, of: int) -> Cell:
 
 
 def _failures(_: Translate, data: ReportData) -> list[Section]:
-    bad = [attempt for attempt in data.attempts if attempt["status"] != "ok"]
+    bad = [attempt for attempt in data.attempts if attempt.status != "ok"]
     if not bad:
         return []
     sections = [Section("failures", _("Failed and interrupted attempts"))]
     for number, attempt in enumerate(bad, 1):
-        interrupted = attempt["status"] == "interrupted"
-        reason = _("stopped by hand") if interrupted else Failure.from_json(attempt["failure"]).text(_)
-        text = _("{reason}. Its logs: `{folder}`").format(reason=reason, folder=attempt["folder"])
-        if damaged := [DamagedLine(**line) for line in attempt.get("damaged", ())]:
+        interrupted = attempt.status == "interrupted"
+        reason = _("stopped by hand") if interrupted or attempt.failure is None else attempt.failure.text(_)
+        text = _("{reason}. Its logs: `{folder}`").format(reason=reason, folder=attempt.folder)
+        if damaged := attempt.damaged:
             more = _("{n} lines of its metrics are damaged, the first is line {line} of {file}")
             text += "; " + more.format(n=len(damaged), line=damaged[0].line, file=damaged[0].file)
-        tail = (Code(attempt["log_tail"]),) if attempt.get("log_tail") else ()
-        title = _("{unit}, repeat {n}").format(unit=attempt["unit"], n=attempt["repeat"])
+        tail = (Code(attempt.log_tail),) if attempt.log_tail else ()
+        title = _("{unit}, repeat {n}").format(unit=attempt.unit, n=attempt.repeat)
         sections.append(Section(f"failure-{number}", title, (Text(text), *tail), level=3))
     return sections
 
@@ -225,9 +224,9 @@ def _failures(_: Translate, data: ReportData) -> list[Section]:
 def _cut(_: Translate, data: ReportData) -> list[Section]:
     """The logs that are not kept whole; nothing if all are."""
     rows = tuple(
-        (Cell(f"{attempt['folder']}/{log.path}"), figure(log.printed / MIB, 1), figure(log.kept / MIB, 1))
+        (Cell(f"{attempt.folder}/{log.path}"), figure(log.printed / MIB, 1), figure(log.written / MIB, 1))
         for attempt in data.attempts
-        for log in cut_logs(attempt)
+        for log in attempt.cut
     )
     if not rows:
         return []

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from repro.models.programs import KINDS, PUBLISHED, TUNED, Program
+from repro.models.programs import KINDS, PUBLISHED, TUNED
 from repro.planning.unit import Unit
 from repro.published.deviations import Deviation, deviations
-from repro.published.ports import published_program
 from repro.report.document import Block, Cell, Section, Text
 from repro.report.effects import effects, gain_text, gains
-from repro.report.programs import choice_table, deviation_table
+from repro.report.programs import deviation_table
 from repro.report.run.data import ReportData
 from repro.report.tables import words
 from repro.utils.i18n import N_, Translate
@@ -60,7 +59,7 @@ def program_rows(_: Translate, data: ReportData) -> list[tuple[Cell, ...]]:
 
 def _censuses(data: ReportData, unit: str) -> Iterator[Mapping[str, int]]:
     """How often each type of operator was in the compiled job, for each attempt of a unit that recorded it."""
-    return (attempt["operators"] for attempt in data.attempts if attempt["unit"] == unit and attempt.get("operators"))
+    return (attempt.operators for attempt in data.attempts if attempt.unit == unit and attempt.operators)
 
 
 def deviation_section(_: Translate, language: str, every: Iterable[Unit]) -> Section:
@@ -80,19 +79,11 @@ def deviation_section(_: Translate, language: str, every: Iterable[Unit]) -> Sec
     ]
     if case_gains := gains(reports):
         blocks.append(gain_text(_, case_gains))
-    tuned: dict[str, Program] = {
-        unit.report: published_program(unit.model, unit.report) for unit in units if unit.program == TUNED
-    }
+    tuned = dict.fromkeys(unit.report for unit in units if unit.program == TUNED)
     if tuned:
-        blocks.append(
-            Text(
-                _(
-                    "The tuned program has the same mathematics, but other operators and settings. It never affects "
-                    "a verdict. Apart from faster operators, these options differ:"
-                )
-            )
+        message = _(
+            "The tuned program has the same mathematics, with faster operators and other options, which "
+            "`reports/published/` lists by report ({reports}). It never affects a verdict."
         )
-    for report, program in tuned.items():
-        caption = _("Options of `{report}` that differ:").format(report=report)
-        blocks.append(choice_table(_, f"tuning-{report}", program, only_tuned=True, caption=caption))
+        blocks.append(Text(message.format(reports=", ".join(tuned))))
     return Section("deviations", _("Deviations from the published programs"), tuple(blocks))

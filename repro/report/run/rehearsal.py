@@ -110,7 +110,7 @@ def _not_rehearsed(_: Translate, data: ReportData, named: dict[str, Case]) -> tu
 def _reports(data: ReportData, named: dict[str, Case]) -> dict[str, tuple[Case, set[str]]]:
     """By report, its first case of this run and the types of operators that its trainings had."""
     by_report: dict[str, tuple[Case, set[str]]] = {}
-    ran = {attempt["unit"]: attempt.get("operators") or {} for attempt in data.attempts if attempt["status"] == "ok"}
+    ran = {attempt.unit: attempt.operators or {} for attempt in data.attempts if attempt.status == "ok"}
     for training in data.findings.trainings:
         for name in training.cases:
             if name in named:

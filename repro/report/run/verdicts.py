@@ -109,7 +109,7 @@ def _looks(_: Translate, judgement: Judgement) -> list[Block]:
         for numbers in zip(*((look.repeats, look.trim - 1) for look in judgement.looks), strict=True)
     )
     blocks: list[Block] = [Text(text.format(looks=looks, trims=trims))]
-    correlation = autocorrelation({each.unit: each.throughputs for each in judgement.verdicts}.values())
+    correlation = autocorrelation({verdict.unit: verdict.throughputs for verdict in judgement.verdicts}.values())
     if correlation:
         text = _("The correlation of a repeat with the next one of the same case is {seen}.")
         blocks.append(Text(text.format(seen=seen(_, correlation))))

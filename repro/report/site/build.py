@@ -72,15 +72,15 @@ def tables() -> dict[Path, str]:
         drawn = {language: home_figures(site_content, language, Path(scratch))[0] for language in LANGUAGES}
         pictures = {FIGURES / figure.file.name: figure.file.read_text(encoding="utf-8") for figure in drawn.values()}
     shown = {language: replace(block, file=FIGURES / block.file.name) for language, block in drawn.items()}
-    appendix = {language: markdown(reproduce.build(language, site_content.claims), ROOT) for language in LANGUAGES}
+    appendix = {
+        language: markdown(reproduce.build(language, site_content.claims, site_content.hosts), ROOT)
+        for language in LANGUAGES
+    }
     return {
         **pictures,
         **readme.expected(site_content, shown),
         REPORTS / CLAIMS: csv(site_content.claims, comparison_rows(site_content.audit, site_content.hosts)),
-        **{
-            ROOT / ARTIFACTS[language]: appendix[language].replace("](claims.html)", f"](reports/{CLAIMS})")
-            for language in LANGUAGES
-        },
+        **{ROOT / ARTIFACTS[language]: readme.linked(appendix[language], language) for language in LANGUAGES},
     }
 
 

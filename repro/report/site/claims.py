@@ -41,7 +41,7 @@ class MeasuredClaim:
     """
 
     host: str
-    kept: KeptRun
+    kept_run: KeptRun
     program: str
     value: float
     repeats: int
@@ -50,7 +50,7 @@ class MeasuredClaim:
 
     @property
     def gpu(self) -> str:
-        return self.kept.gpus[0]["name"] if self.kept.gpus else "CPU"
+        return self.kept_run.gpus[0]["name"] if self.kept_run.gpus else "CPU"
 
     @property
     def outcome(self) -> str:
@@ -236,7 +236,7 @@ def csv(all_claims: Iterable[Claim], comparisons: Sequence[dict] = ()) -> str:
 
 def best(claim: Claim) -> MeasuredClaim | None:
     """The measurement that says most about a claim: by the published program if there is one, the newest of these."""
-    ordered = sorted(claim.measured, key=lambda measured: (measured.program == PUBLISHED, measured.kept.run.id))
+    ordered = sorted(claim.measured, key=lambda measured: (measured.program == PUBLISHED, measured.kept_run.run.id))
     return ordered[-1] if ordered else None
 
 
@@ -265,8 +265,8 @@ def _row(claim: Claim) -> dict:
         "hardware": measured and measured.gpu,
         "verdict": measured.outcome if measured else "not-measured",
         "confidence": f"{measured.confidence:.3f}" if measured and measured.confidence else None,
-        "run": measured and measured.kept.run.id,
-        "evidence": measured and f"reports/reproduced/{measured.host}/runs/{measured.kept.run.path.name}",
+        "run": measured and measured.kept_run.run.id,
+        "evidence": measured and f"reports/reproduced/{measured.host}/runs/{measured.kept_run.run.path.name}",
         "row": measured and measured.row,
         "check": claim.command or None,
         "needs": f"{claim.needs} {claim.gpu.removeprefix('Tesla ')}",

@@ -34,10 +34,9 @@ def build(language: str, claims: Sequence[Claim], comparisons: Sequence[dict] = 
     ).format(n=len(claims), cases=len({claim.case.name for claim in claims}))
     text = Text(
         _(
-            "“Modelled” is what the performance model expects on the published V100 cluster; nine in ten cases lie between "
-            "it divided and multiplied by the factor in parentheses. “Measured” is the newest kept run of exactly this "
-            "case, by the port of the published program if that has run; on other GPUs than the V100, and by the tuned program, it "
-            "cannot confirm or refute a published speed."
+            "“Modelled” is what the performance model expects on the published V100 cluster; for × 1.10, nine in ten cases lie "
+            "between 1/1.10 and 1.10 times that. “Measured” is the newest kept run of exactly this case, by the port of the "
+            "published program if that has run. Only the port on V100s can confirm or refute a published speed."
         )
     )
     cases = [_case(_, list(group)) for _name, group in groupby(claims, key=lambda claim: claim.case.name)]
@@ -52,7 +51,7 @@ def build(language: str, claims: Sequence[Claim], comparisons: Sequence[dict] = 
 
 def _table(_: Translate, claims: Iterable[Claim]) -> Table:
     def best_of(show: Callable[[MeasuredClaim], str]) -> Callable[[Claim], str]:
-        return lambda claim: "–" if (found := best(claim)) is None else show(found)
+        return lambda claim: "–" if (measured := best(claim)) is None else show(measured)
 
     fields = (
         Field(_("Case"), lambda claim: Cell(f"[{claim.case.name}](#{claim.case.name})", anchor=claim.anchor)),
@@ -63,8 +62,8 @@ def _table(_: Translate, claims: Iterable[Claim]) -> Table:
         Field(_("Audit"), lambda claim: _audit(_, claim), filtered=True, minor=True),
         Field(_("Modelled (V100)"), _expected, numeric=True, minor=True),
         Field(_("Measured"), _measured, numeric=True),
-        Field(_("Program"), best_of(lambda found: _(PROGRAMS[found.program])), filtered=True, minor=True),
-        Field(_("Hardware"), best_of(lambda found: found.gpu), filtered=True, minor=True),
+        Field(_("Program"), best_of(lambda measured: _(PROGRAMS[measured.program])), filtered=True, minor=True),
+        Field(_("Hardware"), best_of(lambda measured: measured.gpu), filtered=True, minor=True),
         Field(_("Verdict"), lambda claim: _verdict(_, best(claim)), filtered=True),
     )
     caption = _("Throughput in samples/s (images/s for ResNet50), memory in MiB per GPU, speed-up over one GPU.")
@@ -91,15 +90,17 @@ def _compared(_: Translate, comparisons: Iterable[dict]) -> Section:
     )
     rows = tuple(
         (
-            Cell(each["id"], anchor=anchor(each["id"])),
-            Cell(f"×{each['published']}", float(each["published"])),
-            Cell(f"[{each['place']}]({each['source']})"),
-            Cell(_("consistent"), tone="good") if each["audit"] == "consistent" else Cell(_("see the audit")),
-            Cell(f"×{float(each['measured']):.3f}", float(each["measured"])) if each["measured"] else Cell("–", 0.0),
-            Cell(_(PROGRAMS[each["program"]]) if each["program"] else "–"),
-            Cell(each["hardware"] or "–"),
+            Cell(comparison["id"], anchor=anchor(comparison["id"])),
+            Cell(f"×{comparison['published']}", float(comparison["published"])),
+            Cell(f"[{comparison['place']}]({comparison['source']})"),
+            Cell(_("consistent"), tone="good") if comparison["audit"] == "consistent" else Cell(_("see the audit")),
+            Cell(f"×{float(comparison['measured']):.3f}", float(comparison["measured"]))
+            if comparison["measured"]
+            else Cell("–", 0.0),
+            Cell(_(PROGRAMS[comparison["program"]]) if comparison["program"] else "–"),
+            Cell(comparison["hardware"] or "–"),
         )
-        for each in comparisons
+        for comparison in comparisons
     )
     return Section("comparisons", _("Compared with other frameworks"), (text, Table("comparisons", columns, rows)))
 
@@ -112,7 +113,7 @@ def _published(claim: Claim) -> Cell:
 def _audit(_: Translate, claim: Claim) -> Cell:
     """The worst finding on a figure."""
     order = list(SEVERITIES)
-    worst = min((order.index(each.severity) for each in claim.findings), default=None)
+    worst = min((order.index(finding.severity) for finding in claim.findings), default=None)
     if worst is None:
         return Cell(_("consistent"), tone="good")
     return Cell(_(SEVERITIES[order[worst]]), tone="bad" if order[worst] == "error" else "muted")
@@ -123,8 +124,8 @@ def _expected(claim: Claim) -> Cell:
 
 
 def _measured(claim: Claim) -> Cell:
-    found = best(claim)
-    return number(found.value if found else None, lambda value: _like(value, claim))
+    measured = best(claim)
+    return number(measured.value if measured else None, lambda value: _like(value, claim))
 
 
 def _like(value: float, claim: Claim) -> str:
@@ -198,7 +199,7 @@ def _evidence(_: Translate, claims: Iterable[Claim]) -> list[str]:
                     program=_(PROGRAMS[measured.program]),
                     gpu=measured.gpu,
                     n=measured.repeats,
-                    run=f"[{measured.kept.label}](run-{measured.kept.run.id}.html)",
+                    run=f"[{measured.kept_run.began}](host-{measured.host}.html#{measured.kept_run.run.id})",
                     row=measured.row,
                 )
             )

@@ -18,14 +18,14 @@ PROGRAMS = {"Megatron-LM": "megatron-unfused"}
 def comparison_rows(audit: Audit, hosts: Sequence[MeasuredHost]) -> list[dict]:
     """The rows of `claims.csv`, with the columns of a claim that apply."""
     material = audit.material
-    return [_row(each, audit, hosts) for each in comparisons(material.catalogue, material.peers)]
+    return [_row(comparison, audit, hosts) for comparison in comparisons(material.catalogue, material.peers)]
 
 
 def _row(comparison: Comparison, audit: Audit, hosts: Iterable[MeasuredHost]) -> dict:
     peer, case = comparison.peer, comparison.case
     findings = [finding.id for finding in audit.of(PEERS) if finding.place.row == peer.name]
-    found = max(
-        _measured(comparison, hosts), key=lambda each: (each.program != "tuned", each.kept.run.id), default=None
+    measured = max(
+        _measured(comparison, hosts), key=lambda claim: (claim.program != "tuned", claim.kept_run.run.id), default=None
     )
     return {
         "id": comparison.id,
@@ -41,15 +41,15 @@ def _row(comparison: Comparison, audit: Audit, hosts: Iterable[MeasuredHost]) ->
         "source": peer.url,
         "place": f"OneFlow {comparison.version} {comparison.oneflow} / {peer.framework} {peer.version} {peer.throughput} {peer.unit}",
         "audit": "; ".join(findings) or "consistent",
-        "coverage": NOT_RUN if found is None else OTHERWISE if found.program == "tuned" else AS_PUBLISHED,
-        "measured": found and f"{found.value:.6g}",
-        "repeats": found and str(found.repeats),
-        "program": found and found.program,
-        "hardware": found and found.gpu,
-        "verdict": found.outcome if found else "not-measured",
-        "run": found and found.kept.run.id,
-        "evidence": found and f"reports/reproduced/{found.host}/runs/{found.kept.run.path.name}",
-        "row": found and found.row,
+        "coverage": NOT_RUN if measured is None else OTHERWISE if measured.program == "tuned" else AS_PUBLISHED,
+        "measured": measured and f"{measured.value:.6g}",
+        "repeats": measured and str(measured.repeats),
+        "program": measured and measured.program,
+        "hardware": measured and measured.gpu,
+        "verdict": measured.outcome if measured else "not-measured",
+        "run": measured and measured.kept_run.run.id,
+        "evidence": measured and f"reports/reproduced/{measured.host}/runs/{measured.kept_run.run.path.name}",
+        "row": measured and measured.row,
         "check": f"{command([case])} BASELINES={PROGRAMS[peer.framework]}"
         if case and peer.framework in PROGRAMS
         else None,
@@ -62,11 +62,15 @@ def _measured(comparison: Comparison, hosts: Iterable[MeasuredHost]) -> Iterator
     if variant is None or case is None:
         return
     for host in hosts:
-        for kept in host.measured:
-            own = [each for each in kept.results if case.name in each.unit.stands_for and not each.unit.baseline_of]
-            others = {each.unit.baseline_of: each for each in kept.results if each.unit.variant == variant}
+        for kept_run in host.measured:
+            own = [
+                result
+                for result in kept_run.results
+                if case.name in result.unit.stands_for and not result.unit.baseline_of
+            ]
+            others = {result.unit.baseline_of: result for result in kept_run.results if result.unit.variant == variant}
             for ours in own:
                 theirs = others.get(ours.unit.tuned_of or ours.unit.name)
                 if ours.throughput and theirs and theirs.throughput:
                     ratio, repeats = ours.throughput / theirs.throughput, len(ours.throughputs)
-                    yield MeasuredClaim(host.name, kept, ours.unit.program, ratio, repeats, ours.unit.name, None)
+                    yield MeasuredClaim(host.name, kept_run, ours.unit.program, ratio, repeats, ours.unit.name, None)

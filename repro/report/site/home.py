@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from repro.analysis.verdict import DECIDED
 from repro.published.audit.engine import Audit
 from repro.published.cases import Case
 from repro.published.claim_ids import THROUGHPUT
 from repro.report.document import Block, Cell, Code, Column, Document, Figure, Items, Section, Table, Text
+from repro.report.host.cells import listed
 from repro.report.host.results import MeasuredHost
 from repro.report.run.verdicts import meaning
+from repro.report.site import speed
 from repro.report.site.claims import AS_PUBLISHED, DERIVED, OTHERWISE, Claim
 from repro.report.tables import figure
 from repro.utils.i18n import N_, Translate, catalogue
@@ -38,13 +40,19 @@ def build(
         Section(
             "answer",
             _("The answer"),
-            (Text(short(_, claims)), Items(tuple(answer(_, audit, hosts, claims))), Text(meaning(_)), *drawn),
+            (*result(_, audit, hosts, claims), Text(meaning(_)), *drawn),
         ),
         reports(_, language, audit, claims),
         _reproduce(_),
         _citation(_),
     )
     return Document(language, _(TITLE), lead, sections)
+
+
+def result(_: Translate, audit: Audit, hosts: Sequence[MeasuredHost], claims: Sequence[Claim]) -> list[Block]:
+    """The first screen: the answer in a sentence, what it rests on, and what was measured."""
+    measured = speed.table(_, hosts)
+    return [Text(short(_, claims)), Items(tuple(answer(_, audit, hosts, claims))), *([measured] if measured else [])]
 
 
 def short(_: Translate, claims: Sequence[Claim]) -> str:
@@ -66,8 +74,14 @@ def short(_: Translate, claims: Sequence[Claim]) -> str:
 
 
 def answer(_: Translate, audit: Audit, hosts: Sequence[MeasuredHost], claims: Sequence[Claim]) -> list[str]:
-    """Three sentences: published, audited, measured; each follows from the data."""
-    return [_published(_, audit), _audited(_, audit, claims), _measured(_, hosts, claims)]
+    """What was published, audited and measured, and what may be concluded; each follows from the data."""
+    texts = (
+        _published(_, audit),
+        _audited(_, audit, claims),
+        _measured(_, hosts, claims),
+        _concluded(_, hosts, claims),
+    )
+    return [text for text in texts if text]
 
 
 def _published(_: Translate, audit: Audit) -> str:
@@ -96,35 +110,57 @@ def _highest(cases: Sequence[Case]) -> dict:
 
 def _audited(_: Translate, audit: Audit, claims: Sequence[Claim]) -> str:
     """How many findings there are, and whether one makes a published throughput wrong."""
-    found = [finding for finding in audit.findings if not finding.hint]
-    errors = sum(finding.severity == "error" for finding in found)
+    findings = [finding for finding in audit.findings if not finding.hint]
+    errors = sum(finding.severity == "error" for finding in findings)
     wrong = _wrong(claims)
     text = _(
         "**Audited:** {comparisons} comparisons of the published figures gave [{findings} findings](audit.html), {errors} of them errors."
     )
-    text = text.format(comparisons=sum(check.compared for check in audit.checks), findings=len(found), errors=errors)
+    text = text.format(comparisons=sum(check.compared for check in audit.checks), findings=len(findings), errors=errors)
     if wrong:
         return text + _(" They put the throughput of {names} in doubt.").format(names=_(", ").join(wrong))
     return text + _(" None changes the throughput of a case.")
 
 
 def _measured(_: Translate, hosts: Sequence[MeasuredHost], claims: Sequence[Claim]) -> str:
-    """How many cases were run on what, and whether any has a verdict."""
+    """How many cases were run on what."""
     every = [claim for claim in claims if claim.metric == THROUGHPUT]
     count = Counter(claim.coverage for claim in every)
-    gpus = dict.fromkeys(kept_run.gpus[0]["name"] for host in hosts for kept_run in host.measured if kept_run.gpus)
+    gpus = dict.fromkeys(speed.gpu(host) for host in hosts if host.measured)
     if not gpus:
         return _("**Measured:** nothing yet, so there is no verdict.")
-    text = _(
-        "**Measured:** {published} cases with a port of the published program, {tuned} only with the tuned program and {derived} "
-        "only in a derived form (fewer GPUs or iterations); GPUs: {gpus}."
-    ).format(gpus=_(", ").join(gpus), published=count[AS_PUBLISHED], tuned=count[OTHERWISE], derived=count[DERIVED])
+    text = _("**Measured:** {ran} of the {cases} cases on {gpus}: {forms}.").format(
+        ran=sum(count[level] for level in (AS_PUBLISHED, OTHERWISE, DERIVED)),
+        cases=len({claim.case.name for claim in every}),
+        gpus=listed(_, gpus),
+        forms=_(", ").join(_forms(_, count)),
+    )
+    return _("{text} {more}").format(text=text, more=scaling) if (scaling := speed.scaling(_, hosts)) else text
+
+
+def _forms(_: Translate, count: Counter[str]) -> Iterator[str]:
+    """How many cases ran in which form; nothing of a form in which none did."""
+    forms = {
+        AS_PUBLISHED: _("{n} in their published configuration"),
+        OTHERWISE: _("{n} only with the tuned program"),
+        DERIVED: _("{n} on fewer GPUs or for fewer iterations"),
+    }
+    return (text.format(n=count[level]) for level, text in forms.items() if count[level])
+
+
+def _concluded(_: Translate, hosts: Sequence[MeasuredHost], claims: Sequence[Claim]) -> str:
+    """What a reader may conclude; empty if nothing was measured."""
+    if not any(host.measured for host in hosts):
+        return ""
     outcomes = _outcomes(claims)
-    if not outcomes:
-        return text + _(" No V100 was available, so **no case has a verdict on its published speed yet**.")
-    return text + _(
-        " Verdicts: {reproduced} reproduced, {faster} faster, {slower} slower, {inconclusive} inconclusive."
-    ).format(**{name: outcomes[name] for name in (*DECIDED, "inconclusive")})
+    if outcomes:
+        return _(
+            "**Verdicts:** {reproduced} reproduced, {faster} faster, {slower} slower, {inconclusive} inconclusive."
+        ).format(**{name: outcomes[name] for name in (*DECIDED, "inconclusive")})
+    return _(
+        "**You may conclude** how OneFlow 0.8.0 compares with other frameworks on these GPUs, as the table has it. How fast the "
+        "published cases are on V100s stays open: none was available, and **no case has a verdict**."
+    )
 
 
 def _wrong(claims: Sequence[Claim]) -> list[str]:
@@ -172,7 +208,7 @@ def reports(_: Translate, language: str, audit: Audit, claims: Sequence[Claim]) 
     )
     caption = _(
         "The published reports. “Run again” counts cases run in their published configuration, on any GPU and with "
-        "either program. Findings on other frameworks' figures are in no row: {others}."
+        "either program. Findings on other frameworks' figures are not counted here ({others})."
     ).format(others=len(audit.findings) - sum(len(audit.of(report.id)) for report in audit.material.reports))
     text = Text(
         _(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from repro.published.audit.engine import Audit
-from repro.report.document import Document, Section, Text
-from repro.report.host.machine import day, gpus
+from repro.report.document import Block, Document, Items, Section, Text
+from repro.report.host import answer
+from repro.report.host.answer import believed, by_model, gpus_text, how_to_read, scaled
 from repro.report.host.results import MeasuredHost
 from repro.report.published import audit as audit_report
 from repro.report.published import history
-from repro.report.run.kinds import kind_of
 from repro.report.tables import Field, count, table
 from repro.utils.i18n import Translate, catalogue
 
@@ -45,7 +45,7 @@ def audited(language: str, audit: Audit) -> Document:
     """The whole audit, errors first."""
     _ = catalogue(language).gettext
     severities = list(audit_report.SEVERITIES)
-    ordered = tuple(sorted(audit.findings, key=lambda each: (each.rank, severities.index(each.severity))))
+    ordered = tuple(sorted(audit.findings, key=lambda finding: (finding.rank, severities.index(finding.severity))))
     lead = _(
         "Every figure and statement of the published reports, checked against the report's own figures and against other "
         "sources. What was measured at all comes first, then errors; typing errors are last."
@@ -55,34 +55,26 @@ def audited(language: str, audit: Audit) -> Document:
         audit_report.noise(_, audit),
         audit_report.checks(_, audit),
     )
-    return Document(language, _("Audit"), lead, tuple(each for each in sections if each))
+    return Document(language, _("Audit"), lead, tuple(section for section in sections if section))
 
 
 def measured(language: str, hosts: Sequence[MeasuredHost]) -> Document:
-    """The hosts and all kept runs."""
+    """The hosts, each with its result in words."""
     _ = catalogue(language).gettext
     lead = _(
         "Runs that this project made and kept. Every page is computed from the run's raw logs; `make verify` repeats it."
     )
     sections = []
-    fields = (
-        Field(_("Run"), lambda kept_run: f"[{kept_run.label}](run-{kept_run.run.id}.html)"),
-        Field(_("Date"), day),
-        Field(_("Kind of run"), lambda kept_run: _(kind_of(kept_run.plan).title), filtered=True),
-        Field(
-            _("Models"),
-            lambda kept_run: ", ".join(dict.fromkeys(unit.model for unit in kept_run.plan.units)),
-            filtered=True,
-        ),
-        Field("GPU", lambda kept_run: gpus(kept_run) or "–", filtered=True),
-        Field(_("Configurations run"), lambda kept_run: len(kept_run.plan.units), count),
-        Field(
-            _("Successful attempts"), lambda kept_run: sum(each["status"] == "ok" for each in kept_run.attempts), count
-        ),
-    )
     for host in hosts:
-        text = Text(_("What these runs show together: [page of {host}](host-{host}.html).").format(host=host.name))
-        sections.append(Section(host.name, host.name, (text, table(f"runs-{host.name}", host.runs, fields))))
+        items = tuple(filter(None, (*by_model(_, host), scaled(_, host))))
+        texts = (
+            answer.measured(_, host),
+            believed(_, host),
+            _("Figures, tables and every run: [page of {host}](host-{host}.html).").format(host=host.name),
+        )
+        blocks: list[Block] = [Text(how_to_read(_)), Items(items)] if items else []
+        blocks += [Text(text) for text in texts if text]
+        sections.append(Section(host.name, gpus_text(_, host) or host.name, tuple(blocks)))
     if not hosts:
         sections.append(Section("none", _("No run"), (Text(_("No run has been kept yet.")),)))
     return Document(language, _("Measurements"), lead, tuple(sections))

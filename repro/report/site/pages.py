@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -10,19 +10,16 @@ from pathlib import Path
 from repro.perfmodel.constants import load_calibration
 from repro.published.audit.engine import Audit, audit
 from repro.report.charts.figure import FigureSpec, write_figures
-from repro.report.document import Block, Document, Figure, Text
+from repro.report.document import Document, Figure
 from repro.report.host import page as host_page
 from repro.report.host.coverage import every_unit, levels
 from repro.report.host.figures import coverage_figure
 from repro.report.host.results import MeasuredHost, hosts, load
-from repro.report.host.run import KeptRun
 from repro.report.perfmodel import page as model_page
 from repro.report.perfmodel.figures import figures as model_figures
 from repro.report.published import history
 from repro.report.published import page as published_page
 from repro.report.published.figures import published_figure_specs
-from repro.report.run import page as run_page
-from repro.report.run.attachments import illustrated
 from repro.report.site import claims_page, home, lists, reproduce
 from repro.report.site.claims import Claim, claims
 from repro.report.site.comparisons import comparison_rows
@@ -58,23 +55,20 @@ class Content:
         result, every = audit(), tuple(load(name) for name in hosts())
         return cls(result, every, tuple(claims(result, every)))
 
-    @property
-    def runs(self) -> list[KeptRun]:
-        return [kept_run for host in self.hosts for kept_run in host.runs]
-
 
 def pages(content: Content) -> list[Page]:
     """All pages; the slowest first, so that they are made first where several are made at once."""
     return [
         Page("model", "model", _model, REPORTS / "model"),
         *(Page(f"host-{host.name}", "measured", _host(host), host.folder) for host in content.hosts),
-        *(Page(f"run-{kept_run.run.id}", "measured", _run(kept_run)) for kept_run in content.runs),
         *_published(content.audit),
         Page("index", "index", lambda language, folder: _home(content, language, folder)),
         Page("claims", "claims", lambda language, folder: _claims(content, language)),
         Page("audit", "audit", lambda language, folder: lists.audited(language, content.audit)),
         Page("measured", "measured", lambda language, folder: lists.measured(language, content.hosts)),
-        Page("reproduce", "reproduce", lambda language, folder: reproduce.build(language, content.claims)),
+        Page(
+            "reproduce", "reproduce", lambda language, folder: reproduce.build(language, content.claims, content.hosts)
+        ),
     ]
 
 
@@ -101,7 +95,7 @@ def _report(result: Audit, name: str) -> Build:
 
 def _model(language: str, folder: Path) -> Document:
     story = _story()
-    return model_page.build(story, language, model_figures(story.results, story.study, folder, language))
+    return model_page.build(story, language, model_figures(story.results, folder, language))
 
 
 @cache
@@ -113,45 +107,25 @@ def _story() -> model_page.ModelReportData:
 def _host(host: MeasuredHost) -> Build:
     def build(language: str, folder: Path) -> Document:
         drawn = write_figures(host_page.figure_specs(host), folder, language, f"{host.name}-")
-        return without_figures_of_runs(
-            host_page.build(host, language, drawn), [kept_run.run.id for kept_run in host.runs]
-        )
+        return without_figures_of_runs(host_page.build(host, language, drawn))
 
     return build
 
 
-def without_figures_of_runs(document: Document, runs: Sequence[str]) -> Document:
-    """The page without the figures of its sections on single runs; of a run's own figure a link to its page stays.
+def without_figures_of_runs(document: Document) -> Document:
+    """The page without the figures of its sections on single runs, with which it would be too large.
 
-    Runs' pages show them, and the page of a host would be too large with all of them.
+    The page in the repository has them, and `make report RUN=<archive>` draws those of a run.
     """
-
-    def shown(block: Block) -> Iterator[Block]:
-        if not isinstance(block, Figure):
-            yield block
-        elif run := next((run for run in runs if block.id.startswith(f"figure-{run}")), None):
-            yield Text(f"[{block.caption}](run-{run}.html#figures)")
-
     return replace(
         document,
         sections=tuple(
-            replace(section, blocks=tuple(shown_block for block in section.blocks for shown_block in shown(block)))
+            replace(section, blocks=tuple(block for block in section.blocks if not isinstance(block, Figure)))
             if section.id.endswith("-runs")
             else section
             for section in document.sections
         ),
     )
-
-
-def _run(kept_run: KeptRun) -> Build:
-    read = cache(lambda: run_page.read(kept_run.run))
-
-    def build(language: str, folder: Path) -> Document:
-        data = read()
-        own = folder / kept_run.run.id
-        return illustrated(run_page.build(data, language), data, kept_run.run, own, draw=True, formats=("svg",))
-
-    return build
 
 
 def _home(content: Content, language: str, folder: Path) -> Document:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from repro.report.document import Document, Figure, Items, Section, Table, Text, markdown
+from repro.report.document import Document, Figure, Section, Table, markdown
 from repro.report.site import home
 from repro.report.site.pages import Content
 from repro.runs.files import RecordError
@@ -39,19 +39,21 @@ def block(content: Content, language: str, figure: Figure) -> str:
     _ = catalogue(language).gettext
     reports = home.reports(_, language, content.audit, content.claims)
     (table,) = (candidate for candidate in reports.blocks if isinstance(candidate, Table))
-    blocks = (
-        Text(home.short(_, content.claims)),
-        Items(tuple(home.answer(_, content.audit, content.hosts, content.claims))),
-        table,
-        figure,
-    )
+    blocks = (*home.result(_, content.audit, content.hosts, content.claims), table, figure)
     section = Section("answer", _("The answer"), blocks)
     text = markdown(Document(language, "", "", (section,)), ROOT)
-    return LINK.sub(lambda link: f"]({_file(link[1], language)})", text[text.index("##") :].strip())
+    return linked(text[text.index("##") :].strip(), language)
+
+
+def linked(text: str, language: str) -> str:
+    """Markdown with links to the repository's files in place of those to pages of the site."""
+    return LINK.sub(lambda link: f"]({_file(link[1], language)})", text)
 
 
 def _file(page: str, language: str) -> str:
     """The file of the repository that has what a page of the site shows."""
     if page.startswith("report-"):
         return f"reports/published/{page.removeprefix('report-')}.{language}.md"
+    if page.startswith("host-"):
+        return f"reports/reproduced/{page.removeprefix('host-')}/{FILES[language]}"
     return PAGES[page].format(index=FILES[language])

@@ -9,18 +9,28 @@ from repro.perfmodel.plan_table import duration, plan_rows
 from repro.planning.plan import verdict_looks
 from repro.published.claim_ids import THROUGHPUT
 from repro.report.document import Cell, Code, Column, Document, Items, Section, Table, Text
+from repro.report.host.results import MeasuredHost
+from repro.report.site import speed
 from repro.report.site.claims import PUBLISHED_CLUSTER, Claim, command
 from repro.report.tables import figure, words
 from repro.utils.i18n import Translate, catalogue
 
 
-def build(language: str, claims: Sequence[Claim]) -> Document:
-    """The page in one language."""
+def build(language: str, claims: Sequence[Claim], hosts: Sequence[MeasuredHost]) -> Document:
+    """The page in one language; `hosts` are those whose ratios an owner of the same GPUs can expect."""
     _ = catalogue(language).gettext
     lead = _("What to run on the hardware you have, how long it takes, and what it should print.")
     own = [claim for claim in claims if claim.case.ported]
-    sections = (_start(_), _hardware(_, own), _claims(_, own), _judge(_), _hand_over(_))
-    return Document(language, _("How to reproduce"), lead, sections)
+    sections = (
+        _start(_),
+        _without_gpu(_, hosts),
+        _hardware(_, own),
+        _ratios(_, hosts),
+        _claims(_, own),
+        _judge(_),
+        _hand_over(_),
+    )
+    return Document(language, _("How to reproduce"), lead, tuple(section for section in sections if section))
 
 
 def _start(_: Translate) -> Section:
@@ -35,6 +45,54 @@ def _start(_: Translate) -> Section:
         Code("make bench MODEL=gpt\nmake test"),
     )
     return Section("start", _("Start"), blocks)
+
+
+def _without_gpu(_: Translate, hosts: Sequence[MeasuredHost]) -> Section:
+    """What a reviewer can check on any machine, the quickest first; `Takes` was seen on two CPU cores."""
+    rows = [
+        words(
+            "`make audit CHECK=1`",
+            _("seconds"),
+            _("every published figure against its own report and the others; the findings, errors first"),
+            _("`up to date`: the same findings as in the repository"),
+        ),
+        *(
+            words(
+                f"`make verify HOST={host.name}`",
+                _("1 minute"),
+                _(
+                    "every kept run on {gpus}: its figures are recomputed from its raw logs, its files compared with their digests"
+                ).format(gpus=speed.gpu(host)),
+                _("`verified: all … kept runs of {host} are as they were recorded`").format(host=host.name),
+            )
+            for host in hosts
+            if host.measured
+        ),
+        words(
+            "`make rehearse MODEL=resnet50 MAX_RANKS=2 ITERATIONS=20`",
+            _("3 minutes"),
+            _("every ResNet50 case from its data to its log and report, on processors with tiny widths"),
+            _("`n of n cases ran to their end`; a report, without any speed"),
+        ),
+    ]
+    columns = (Column(_("Run")), Column(_("Takes")), Column(_("Checks")), Column(_("Expected result")))
+    caption = _("Times on two CPU cores, once everything is installed.")
+    return Section("without-gpu", _("Without a GPU"), (Table("without-gpu", columns, tuple(rows), caption),))
+
+
+def _ratios(_: Translate, hosts: Sequence[MeasuredHost]) -> Section | None:
+    """The ratios that were measured; None if there are none."""
+    if not (measured := speed.table(_, hosts)):
+        return None
+    text = Text(
+        _(
+            "On a GPU of the same model, `make bench PROGRAM=published,tuned BASELINES=pytorch,pytorch-unfused` gives ratios "
+            "to compare with these. The ranges are over configurations and few sessions (n), so they are no tolerances. The "
+            "host's page has every configuration, with an interval where there are several sessions. No published figure is "
+            "judged by this."
+        )
+    )
+    return Section("ratios", _("If you have one of these GPUs"), (text, measured))
 
 
 def _hardware(_: Translate, claims: Sequence[Claim]) -> Section:

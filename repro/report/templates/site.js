@@ -93,12 +93,6 @@
     scroll.after(button(words.csv, () => save(table)));
   }
 
-  for (const scroll of document.querySelectorAll("figure .scroll")) {
-    const made = button(words.enlarge, () => made.setAttribute("aria-pressed", String(scroll.classList.toggle("large"))));
-    made.classList.add("enlarge");
-    scroll.after(made);
-  }
-
   for (const block of document.querySelectorAll("pre")) {
     if (!navigator.clipboard) break;
     block.after(button(words.copy, async (made) => {

@@ -85,17 +85,17 @@ class Placed:
         self.batches = batches
         self.first, self.last = first, last
         self.keep = keep
-        self.kept: dict[int, Any] = {}
+        self.cached: dict[int, Any] = {}
 
     def batch(self, index: int) -> Any:
         """The result of `place` for a batch, counted from 0."""
         if not self.batches.period:
             return self.place(self.batches.rows(index, self.first, self.last))
         index %= self.batches.period
-        if index not in self.kept:
+        if index not in self.cached:
             arrays = self.batches.rows(index, self.first, self.last)
-            self.kept[index] = self.place(arrays) if self.keep else arrays
-        return self.kept[index] if self.keep else self.place(self.kept[index])
+            self.cached[index] = self.place(arrays) if self.keep else arrays
+        return self.cached[index] if self.keep else self.place(self.cached[index])
 
     def place(self, arrays: tuple) -> Any:
         raise NotImplementedError

@@ -100,9 +100,9 @@ def test_the_preflight_measures_verbs_between_the_machines(machines, cluster):
         for machine in found:
             machine.runner.close()
     results = {(entry.check, entry.machine): entry.finding for entry in entries}
-    assert {key: str(each.found) for key, each in results.items() if each.result != OK} == {}
-    assert "rxe0: 1" in results["gid", "node1"].found
-    note("virtual machines: ib_write_bw", 0, str(results["bandwidth", "all"].found))
+    assert {key: str(each.facts) for key, each in results.items() if each.result != OK} == {}
+    assert "rxe0: 1" in results["gid", "node1"].facts
+    note("virtual machines: ib_write_bw", 0, str(results["bandwidth", "all"].facts))
 
 
 def test_a_training_over_verbs_is_recorded_and_proved_by_the_adapters_counters(machines, tmp_path):

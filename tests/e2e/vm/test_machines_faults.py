@@ -123,7 +123,7 @@ def test_an_adapter_that_is_gone_or_down(machines):
     down = preflight(machines, "link")["link"]
     machines.root("node2", "ip", "link", "set", "eth1", "up")
     assert (gone.result, down.result) == (FAILED, FAILED)
-    assert gone.found == "no rxe0 port 1" and down.found.startswith("rxe0 port 1 is DOWN")
+    assert gone.facts == "no rxe0 port 1" and down.facts.startswith("rxe0 port 1 is DOWN")
     wait_until(lambda: preflight(machines, "link,gid")["gid"].result == "ok", SLOW_MACHINE_S)
 
 
@@ -135,5 +135,5 @@ def test_packets_that_are_late_or_lost(machines):
         after = preflight(machines, "bandwidth")["bandwidth"]
     finally:
         machines.root("node2", "tc", "qdisc", "delete", "dev", "eth1", "root")
-    assert after.result == FAILED, (before.found, after.found)
-    note("virtual machine: packets late and lost", 0, f"{before.found}; {after.found}")
+    assert after.result == FAILED, (before.facts, after.facts)
+    note("virtual machine: packets late and lost", 0, f"{before.facts}; {after.facts}")

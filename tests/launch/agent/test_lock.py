@@ -112,7 +112,9 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize(("delay", "what"), [("0.4", "late"), ("", None)])
-def test_a_holder_has_a_moment_to_record_itself(place, delay, what):
+def test_a_holder_has_a_moment_to_record_itself(place, monkeypatch, delay, what):
+    if what:
+        monkeypatch.setattr(lock, "RECORD_S", patience())
     argv = [sys.executable, "-c", BARE, delay]
     with subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"locked\n"

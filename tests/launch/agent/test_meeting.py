@@ -11,7 +11,7 @@ import pytest
 from repro.launch.agent import meeting
 from repro.launch.agent.node import port_is_free
 from repro.launch.attempt import free_port
-from tests.support.patience import patience
+from tests.support.patience import patience, slowness
 
 
 def order(index, port, others=2, key="k"):
@@ -26,8 +26,9 @@ def all_meet(orders, stopped=None):
 
 @pytest.fixture
 def hurried(monkeypatch):
-    monkeypatch.setattr(meeting, "PATIENCE_S", 0.6)
-    monkeypatch.setattr(meeting, "LONGER_S", 1.2)
+    slower = slowness()
+    monkeypatch.setattr(meeting, "PATIENCE_S", 0.6 * slower)
+    monkeypatch.setattr(meeting, "LONGER_S", 1.2 * slower)
 
 
 def test_nodes_meet_and_leave_the_port_to_rank_0():
@@ -64,7 +65,7 @@ def test_a_way_that_is_open_to_one_port_only_is_named(hurried, monkeypatch):
 
     monkeypatch.setattr(meeting.socket, "create_connection", firewall)
     said = all_meet([order(0, port, others=1), order(1, port)])
-    assert said[0] == f"only 0 of 1 other nodes connected to port {port} here within 1 s"
+    assert said[0] == f"only 0 of 1 other nodes connected to port {port} here within {meeting.LONGER_S:.0f} s"
     assert "(No route to host), only to port" in said[1] and "from which OneFlow and NCCL take theirs" in said[1]
 
 

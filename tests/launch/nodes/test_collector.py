@@ -54,7 +54,7 @@ def test_what_is_missing_in_the_end_is_known_whoever_lost_it(tmp_path):
     collected.write(1, "logs/local_rank_0/stderr", 0, "12345")
     assert collected.cut() == []
     collected.sizes(1, {"logs/local_rank_0/stderr": 5, "logs/local_rank_0/stdout": 7, "config.json": 100, "../x": 9})
-    assert [(log.path, log.printed, log.kept) for log in collected.cut()] == [("logs/local_rank_1/stdout", 7, 0)]
+    assert [(log.path, log.printed, log.written) for log in collected.cut()] == [("logs/local_rank_1/stdout", 7, 0)]
 
 
 def test_metrics_have_no_gap_and_no_node_fills_the_disk(tmp_path):
@@ -65,7 +65,7 @@ def test_metrics_have_no_gap_and_no_node_fills_the_disk(tmp_path):
     collected.write(1, "logs/local_rank_0/stdout", 8, "90123")
     assert (tmp_path / "metrics-rank0.jsonl").read_text() == '{"a": 1}\n'
     assert (tmp_path / "logs/local_rank_1/stdout").read_text() == "12345678"
-    assert [(log.path, log.printed, log.kept) for log in collected.cut()] == [
+    assert [(log.path, log.printed, log.written) for log in collected.cut()] == [
         ("logs/local_rank_1/stdout", 13, 8),
         ("metrics-rank0.jsonl", 53, 9),
     ]

@@ -32,7 +32,7 @@ from repro.planning.plan import make_plan
 from repro.published.cases import load_catalogue
 from repro.report.run.page import render
 from repro.runs.manifest import record
-from repro.runs.record import Run, cut_logs
+from repro.runs.record import Run
 from repro.targets import OF_OTHER_PYTHONS
 from tests.support.compat import compile_library, needs_gcc
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
@@ -178,9 +178,9 @@ def test_retries_are_recorded_and_never_hide_what_failed(cluster, tmp_path):
     with NodePool(cluster, UploadedCode(script), "tests") as pool:
         Bench(run, plan, Silent(), ssh_attempts(pool, run.id, Limits(), True), retries=2).run_all()
     first, second = run.attempts()
-    assert (first["status"], second["status"]) == ("failed", "ok")
-    assert first["log_tail"] == "first time"
-    assert first["folder"] != second["folder"]
+    assert (first.status, second.status) == ("failed", "ok")
+    assert first.log_tail == "first time"
+    assert first.folder != second.folder
 
 
 def test_a_signal_ends_what_runs_on_nodes_and_is_recorded(cluster, tmp_path):
@@ -205,7 +205,7 @@ def test_a_signal_ends_what_runs_on_nodes_and_is_recorded(cluster, tmp_path):
     finally:
         for kind, handler in before.items():
             signal.signal(kind, handler)
-    assert [attempt["status"] for attempt in run.attempts()] == ["interrupted"], run.attempts()[0]["failure"]
+    assert [attempt.status for attempt in run.attempts()] == ["interrupted"], run.attempts()[0].failure
 
 
 class Silent:
@@ -517,9 +517,9 @@ def test_a_log_beyond_the_cap_keeps_its_ends_and_says_so(cluster, tmp_path, monk
     (log,) = outcome.cut
     assert log.path == f"logs/local_rank_{rank}/stdout"
     assert log.printed >= 40 << 20
-    assert log.kept == cap
+    assert log.written == cap
     kept = (folder / log.path).read_bytes()
-    gap = f"\n[{log.printed - log.kept} bytes that were printed here are not kept]\n".encode()
+    gap = f"\n[{log.printed - log.written} bytes that were printed here are not kept]\n".encode()
     assert kept[7 << 20 : (7 << 20) + len(gap)] == gap
     assert len(kept) == cap + len(gap)
     if rank == 0:
@@ -534,14 +534,14 @@ def test_record_report_and_verification_say_what_was_cut(cluster, tmp_path, monk
     with NodePool(cluster, noisy(tmp_path / "code", 6, 1), "tests") as pool:
         Bench(run, plan, Silent(), ssh_attempts(pool, run.id, Limits(), True)).run_all()
     (attempt,) = run.attempts()
-    (log,) = cut_logs(attempt)
-    assert (attempt["status"], log.path, log.kept) == ("ok", "logs/local_rank_1/stdout", 2 << 20)
+    (log,) = attempt.cut
+    assert (attempt.status, log.path, log.written) == ("ok", "logs/local_rank_1/stdout", 2 << 20)
     render(run, figures=False)
     record(run)
     english, chinese = ((run.folder / f"report.{language}.md").read_text() for language in ("en", "zh"))
-    assert f"| {attempt['folder']}/{log.path} | 6.0 | 2.0 |" in english.partition("## Logs that were cut")[2]
+    assert f"| {attempt.folder}/{log.path} | 6.0 | 2.0 |" in english.partition("## Logs that were cut")[2]
     assert "## 被截断的日志" in chinese
-    where = f"{attempt['folder']}/{log.path} was cut as it was recorded: {log.kept} of the {log.printed} bytes"
+    where = f"{attempt.folder}/{log.path} was cut as it was recorded: {log.written} of the {log.printed} bytes"
     assert any(where in line for line in verify(run).holds)
 
 

@@ -1070,6 +1070,14 @@ def test_a_row_that_has_all_figures_of_another_configuration_is_found():
         assert not new(twice.copied_rows, with_figure(name, **{**same, each: same[each] + 1}))
 
 
+def test_two_equal_figures_are_a_copy_if_no_more_were_printed():
+    one, other = (f"resnet50_0808_1n4g_bs{batch}" for batch in (128, 160))
+    figures = CASES[one].published
+    copy = with_figure(other, throughput=figures.throughput, memory_mib=figures.memory_mib)
+    assert new(twice.copied_rows, copy) == {f"resnet50-2020-08-08/copied-row/{other}/throughput"}
+    assert not new(twice.copied_rows, with_figure(other, throughput=figures.throughput, memory_mib=None))
+
+
 def test_a_single_equal_figure_is_no_copy():
     """Both have 149.8 samples/s and nothing else that was measured."""
     one, other = (CASES[f"bert_1n1g_bs{batch}"].published for batch in (64, 96))
@@ -1089,6 +1097,28 @@ def test_a_group_of_repeats_that_another_case_has_is_found(repeats, found):
     assert ("bert-2020-08-22/copied-repeats/bert_1n8g_bs64/repeats" in ids(twice.copied_repeats, changed)) is found
 
 
+@pytest.mark.parametrize(
+    ("mine", "theirs", "found"),
+    [
+        ("1 2 3", "1 2 3", True),
+        ("1 2", "1 2", False),
+        ("1 2 3", "1 2 3 4", False),
+        ("1 2 3 4 5", "5 1 2 3 4", True),
+        ("1 2 3 4 4", "4 1 2 3 4", False),
+    ],
+)
+def test_how_many_repeats_are_no_chance(mine, theirs, found):
+    names = "bert_1n8g_bs64", "bert_1n8g_bs96"
+    repeats = [tuple(map(PrintedNumber, values.split())) for values in (mine, theirs)]
+    changed = {
+        name: replace(CASES[name], published=replace(CASES[name].published, repeats=own))
+        for name, own in zip(names, repeats, strict=True)
+    }
+    cases = tuple(changed.get(case.name, case) for case in PUBLISHED.cases)
+    material = replace(PUBLISHED, catalogue=Catalogue(PUBLISHED.reports, cases))
+    assert bool(new(twice.copied_repeats, material)) is found
+
+
 def test_few_different_repeats_in_another_order_are_chance():
     one, other = (CASES[f"bert_1n1g_bs{batch}"].published.repeats for batch in (64, 96))
     assert sorted(one) == sorted(other) and len(set(one)) == twice.DISTINCT - 1
@@ -1101,6 +1131,8 @@ def test_memory_of_one_configuration_under_two_names(factor, found):
     name = "2D_8x1x1_16_1536x16"
     changed = with_figure(name, memory_mib=round(memory * factor, 3))
     assert bool(new(twice.one_configuration, changed)) is found
+    for unprinted in (name, DP8):
+        assert not new(twice.one_configuration, with_figure(unprinted, memory_mib=None))
     peer = next(each for each in PUBLISHED.peers if each.case == DP8)
     other = with_peer(lambda each: each.case == name, memory_mib=PrintedNumber(f"{peer.memory_mib * factor:.3f}"))
     assert new(twice.one_configuration, other) == ({f"peers/same-memory/{name}/memory_mib"} if found else set())
@@ -1109,21 +1141,25 @@ def test_memory_of_one_configuration_under_two_names(factor, found):
 # what a figure can be
 
 
-@pytest.mark.parametrize(("share", "found"), [(0.951, False), (0.949, True)])
+@pytest.mark.parametrize(("share", "found"), [(0.951, False), (0.95, False), (0.949, True)])
 def test_a_larger_batch_that_is_much_slower_is_found(share, found):
     small, large = (f"resnet50_0808_1n4g_bs{batch}" for batch in (128, 160))
     changed = with_figure(large, throughput=float(CASES[small].published.throughput) * share)
     assert bool(new(bounds.larger_batches, changed)) is found
     peers = [each for each in PUBLISHED.peers if each.framework == "MXNet" and each.model == "bert" and each.gpus == 1]
     assert [each.micro_batch for each in peers] == [32, 64]
-    slow = with_peer(lambda each: each is peers[1], throughput=PrintedNumber(f"{peers[0].throughput * share:.4f}"))
+    slow = with_peer(lambda each: each is peers[1], throughput=PrintedNumber(f"{peers[0].throughput * share}"))
     assert bool(new(bounds.larger_batches, slow)) is found
+    rules = [str(finding.rule) for finding in bounds.larger_batches(slow) if finding]
+    assert any(f"this is {100 * share:.1f}% of it" in rule for rule in rules) is found
 
 
 @pytest.mark.parametrize(("memory", "found"), [(16160, False), (16161, True), (0, True), (1, False)])
 def test_a_peer_has_the_memory_of_the_card(memory, found):
     changed = with_peer(lambda each: each.framework == "DeepSpeed", memory_mib=PrintedNumber(str(memory)))
-    assert bool(new(bounds.devices, changed)) is found
+    smaller = {**changed.clusters, "another": {"hardware": {"gpu_memory_mib": 1}}}
+    for material in (changed, replace(changed, clusters=smaller)):
+        assert bool(new(bounds.devices, material)) is found, "the largest card counts"
 
 
 @pytest.mark.parametrize(("share", "found"), [(100, False), (101, True), (1, False), (0, True)])
@@ -1157,6 +1193,23 @@ def test_signs_and_arrows_are_those_of_the_changes(cell, found):
     changed = with_figure(name, printed={**CASES[name].published.printed, "memory": cell})
     place = f"gpt2-small-2020-12/sign/{name}/memory_sign"
     assert new(bounds.signs, changed) == ({place} if found else set())
+
+
+@pytest.mark.parametrize(
+    ("printed", "found"),
+    [
+        ({"memory": "9547(+0.5,↑0.1%)", "memory_change": 0.5, "memory_change_percent": 0.1}, ""),
+        ({"memory": "9547(-0.5,↑0.1%)", "memory_change": -0.5, "memory_change_percent": 0.1}, ""),
+        ({"memory": "9547(-0.5,↓0.1%)", "memory_change": 0.5, "memory_change_percent": 0.1}, "memory"),
+        ({"memory": "9547(-1754)"}, ""),
+        ({"memory_change": -1754.0}, ""),
+        ({"throughput": "235(↑1.7%)", "throughput_change_percent": -1.7}, "throughput"),
+    ],
+)
+def test_a_sign_is_that_of_its_change_if_both_are_there(printed, found):
+    name = "gpt2_small_1n8g_bs4_zero1"
+    signs = ids(bounds.signs, with_figure(name, printed=printed))
+    assert signs == ({f"gpt2-small-2020-12/sign/{name}/{found}_sign"} if found else set())
 
 
 # what surrounds the figures
@@ -1198,6 +1251,31 @@ def test_a_row_of_a_sample_log_can_be(column, value, found):
     names = ("iteration", "loss", "top_1", "throughput")
     place = f"resnet50-2020-08-08/sample-row/row-3/{names[column]}"
     assert (place in new(side_tables.sample_logs, material)) is found
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "value", "found"),
+    [
+        *((0, 0, 1, False), (0, 0, 0, True), (0, 3, 10.0, False), (1, 3, 94.0, True)),
+        *((3, 3, 105.0, False), (3, 3, 95.0, True), (3, 1, 0.5, False), (3, 2, 0.0, False)),
+    ],
+)
+def test_the_first_row_of_a_sample_log_may_be_slow(row, column, value, found):
+    """It includes the start; the others are held against their median."""
+    rows = [[20, 5.0, 0.0, 50.0], [40, 4.0, 0.1, 100.0], [60, 4.0, 0.1, 100.0], [80, 3.0, 1.0, 100.0]]
+    rows[row][column] = value
+    material = with_table("resnet50-2020-08-08", "example log", lambda printed: rows)
+    assert bool([each for each in ids(side_tables.sample_logs, material) if "08-08" in each]) is found
+
+
+@pytest.mark.parametrize(
+    ("throughputs", "said"), [((100.0, 100.0), ""), ((100.0, 700.0), ""), ((100.0, 900.0), "1 to 8 GPUs")]
+)
+def test_a_later_run_on_one_node_grows_with_its_gpus(throughputs, said):
+    rows = [[1, gpus, 3, value] for gpus, value in zip((1, 8), throughputs, strict=True)]
+    material = with_table("bert-2020-08-22", "later run", lambda printed: rows)
+    rules = [str(finding.rule) for finding in side_tables.later_runs(material) if finding]
+    assert [rule.partition(":")[0] for rule in rules] == ([said] if said else [])
 
 
 @pytest.mark.parametrize("sigmas", [2.99, 3.01, -2.99, -3.01])
@@ -1243,6 +1321,21 @@ def test_dates_are_those_of_the_report(text, found):
     report = PUBLISHED.catalogue.report("bert-2020-08-22")
     material = with_report(report.id, claims={**report.claims, "date": text})
     assert new(side_tables.dates, material) == ({"bert-2020-08-22/date/date"} if found else set())
+
+
+def test_a_row_has_the_date_of_its_report():
+    name = "gpt2_small_1n8g_bs1_zero0"
+    printed = {**CASES[name].published.printed, "date": "20191208"}
+    assert new(side_tables.dates, with_figure(name, printed=printed)) == {f"gpt2-small-2020-12/date/{name}/date"}
+    assert [str(day) for day in side_tables.days_of("Jan 2 2020, Foo 2 2020, Dec 3 2020")] == [
+        "2020-01-02",
+        "None",
+        "2020-12-03",
+    ]
+
+
+def test_a_case_without_repeats_has_no_number_of_them():
+    assert not new(side_tables.statistics, with_figure("bert_1n8g_bs64", repeats=()))
 
 
 @pytest.mark.parametrize(("name", "found"), [("median", False), ("mean", True), ("best", True), ("unknown", False)])

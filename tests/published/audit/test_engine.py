@@ -194,8 +194,8 @@ def test_what_another_source_says_is_not_called_recomputed():
 
 def test_nothing_is_said_of_figures_that_are_right():
     checks = {check.name: check for check in AUDIT.checks}
-    assert (checks["median"].compared, checks["median"].found) == (15 + 4, 0)
-    assert checks["speed-up"].found == checks["latency"].found == checks["efficiency"].found == 0
+    assert (checks["median"].compared, checks["median"].findings) == (15 + 4, 0)
+    assert checks["speed-up"].findings == checks["latency"].findings == checks["efficiency"].findings == 0
     assert checks["efficiency"].compared == 3 * 18
     assert not [found for found in AUDIT.of(BERT) if found.kind == "arithmetic"]
     assert {found.id.split("/")[1] for found in AUDIT.of(R08) if found.severity != "note"} == {

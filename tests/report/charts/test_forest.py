@@ -1,59 +1,44 @@
-"""Forest plots: dots, intervals and targets where their values are."""
+"""Forest plots: marks and intervals where their values are, a panel for each program, on one logarithmic scale around 1."""
 
-import pytest
+from repro.report.charts.canvas import PAPER, SERIES
+from repro.report.charts.forest import ForestChart, ForestPoint, ForestRow
 
-from repro.report.charts.canvas import SERIES
-from repro.report.charts.forest import ForestChart, ForestRow
-
-ROWS = (
-    ForestRow("several", 0.857, (0.813, 0.902), True, 3, 0.85, "undecided"),
-    ForestRow("one", 1.056, (1.055, 1.058), False, 1, 1.0, "undecided"),
-    ForestRow("none", 0.312, None, False, 1),
-)
-CHART = ForestChart("t", "s", (("AMP", ROWS[:1]), ("fp32", ROWS[1:])), ("ratio", "n", "verdict"), ("a", "b", "c"))
+PORT = (ForestPoint(0, 0.857, (0.813, 0.902)), ForestPoint(1, 1.456, None))
+TUNED = (ForestPoint(0, 1.056, None),)
+ROWS = (ForestRow("both", (PORT, TUNED)), ForestRow("tuned only", ((), (ForestPoint(0, 1.34, (1.2, 9.0)),))))
+CHART = ForestChart("t", "s", ("Port", "Tuned"), (("BERT", ROWS[:1]), ("GPT", ROWS[1:])), ("pytorch", "unfused"))
 
 
-def lines():
-    return CHART.draw().axes[0].lines
+def marks(axes):
+    return [line for line in axes.lines if line.get_marker() in ("o", "s")]
 
 
-def test_dots_are_at_their_ratios_and_filled_where_the_interval_decides():
-    dots = [line for line in lines() if line.get_marker() == "o"]
-    assert [line.get_xdata()[0] for line in dots] == [row.value for row in ROWS]
-    filled = [line.get_markerfacecolor() == SERIES[0].light for line in dots]
-    assert filled == [True, False, False]
+def test_each_program_has_its_panel_with_marks_at_their_ratios():
+    port, tuned = CHART.draw().axes
+    assert [line.get_xdata()[0] for line in marks(port)] == [0.857, 1.456]
+    assert [line.get_xdata()[0] for line in marks(tuned)] == [1.056, 1.34]
+    assert [line.get_color() for line in port.lines if tuple(line.get_xdata()) == (0.813, 0.902)] == [SERIES[0].light]
 
 
-def test_intervals_and_targets_are_drawn_in_their_rows():
-    drawn = [tuple(line.get_xdata()) for line in lines()]
-    for row in ROWS[:2]:
-        assert row.interval in drawn and (row.target,) * 2 in drawn
-    targets = [line for line in lines() if line.get_color() == SERIES[1].light]
-    assert len(targets) == 2, "what has no target has no line"
-    heights = [sorted(line.get_ydata()) for line in targets]
-    assert heights[0][1] <= heights[1][0]
+def test_a_mark_without_an_interval_is_hollow_and_each_baseline_has_its_own():
+    first, second = marks(CHART.draw().axes[0])
+    assert (first.get_markerfacecolor(), second.get_markerfacecolor()) == (SERIES[0].light, PAPER.light)
+    assert first.get_marker() != second.get_marker()
+    assert first.get_ydata()[0] < second.get_ydata()[0], "they do not cover each other"
 
 
-def test_all_values_and_one_are_within_the_scale():
+def test_the_scale_is_logarithmic_has_one_and_all_values_and_is_the_same_in_all_panels():
+    panels = CHART.draw().axes
+    assert {axes.get_xscale() for axes in panels} == {"log"}
+    assert len({axes.get_xlim() for axes in panels}) == 1
     low, high = CHART.limits
-    assert low < 0.312 and high > 1.058
-    single = ForestChart("t", "s", (("x", (ForestRow("a", 1.0, None, False, 1),)),), ("", "", ""), ("", "", ""))
+    assert low < 0.813 and 1.456 < high < 9.0, "an interval without end does not squeeze the others"
+    single = ForestChart("t", "s", ("x",), (("g", (ForestRow("a", ((ForestPoint(0, 1.0, None),),)),)),), ("a",))
     assert single.limits[0] < 1 < single.limits[1]
 
 
-def test_numbers_of_runs_and_verdicts_stand_beside_the_rows():
-    texts = [text.get_text() for text in CHART.draw().texts]
-    for shown in ("0.857", "3", "undecided", "AMP", "several", "n"):
-        assert shown in texts
-
-
 def test_the_description_is_short():
-    assert CHART.described() == "t (s): AMP: 0.857 (1); fp32: 1.056–0.312 (2)".replace("1.056–0.312", "0.312–1.056")
-
-
-@pytest.mark.parametrize("decides", [True, False])
-def test_the_line_of_an_interval_that_decides_is_thicker(decides):
-    row = ForestRow("a", 1.0, (0.9, 1.1), decides, 2)
-    axes = ForestChart("t", "s", (("x", (row,)),), ("", "", ""), ("", "", "")).draw().axes[0]
-    (line,) = (line for line in axes.lines if tuple(line.get_xdata()) == (0.9, 1.1))
-    assert (line.get_linewidth() > 2) == decides
+    assert CHART.described() == (
+        "t (s): BERT, Port, pytorch: 0.857 (1); BERT, Port, unfused: 1.456 (1); BERT, Tuned, pytorch: 1.056 (1); "
+        "GPT, Tuned, pytorch: 1.340 (1)"
+    )

@@ -30,3 +30,11 @@ def test_the_description_tells_published_from_measured():
         "t (s): BERT, published: 93.0%–96.7% (GPUs ≤ 32); BERT, measured: 97.8%–97.8% (GPUs ≤ 2); "
         "GPT-2, measured: 46.1%–46.1% (GPUs ≤ 4)"
     )
+
+
+def test_an_interval_is_a_bar_at_its_point_and_within_the_scale():
+    line = OverlayLine("bs 2", ((1, 1.0), (8, 0.97)), ((1, 1.0), (2, 0.947)), ((2, 0.62, 0.975),))
+    (axes,) = OverlayChart("t", "s", "GPUs", (OverlayPanel("GPT", (line,)),), ("published", "measured")).draw().axes
+    (bar,) = [each for each in axes.lines if tuple(each.get_ydata()) == (0.62, 0.975)]
+    assert tuple(bar.get_xdata()) == (2, 2)
+    assert axes.get_ylim()[0] < 0.62

@@ -4,7 +4,7 @@ import pytest
 
 from repro.report.charts.canvas import WIDTH, text_width
 from repro.report.charts.coverage import CoverageChart, CoveredCase
-from repro.report.charts.forest import ForestChart, ForestRow
+from repro.report.charts.forest import ForestChart, ForestPoint, ForestRow
 from repro.report.charts.lines import GridChart, LineChart, Series
 from repro.report.charts.overlay import OverlayChart, OverlayLine, OverlayPanel
 from repro.report.charts.rows import BarChart, DotChart, Panel
@@ -16,7 +16,7 @@ WIDE = "WWWW MMMM 0000 @@@@"
 LONG = "A title that says more than there is room for in one line of a figure: " + NAME
 POINTS = ((1, 1.0), (8, 0.967), (32, 0.93))
 CHARTS = [
-    ForestChart(LONG, LONG, ((WIDE, (ForestRow(NAME, 0.9, (0.8, 1.0), True, 12, 0.85, "undecided"),)),), ("r", "n", WIDE), (WIDE,) * 3),
+    ForestChart(LONG, LONG, (WIDE,) * 2, ((WIDE, (ForestRow(NAME, ((ForestPoint(0, 0.9, (0.8, 1.0)),), ())),)),), (WIDE, NAME)),
     OverlayChart("t", "s", "GPUs", (OverlayPanel(WIDE, (OverlayLine("bs 24, sharded", POINTS, ()),)),) * 3, (WIDE, WIDE)),
     CoverageChart("t", "s", tuple(CoveredCase(WIDE, n, "bs 4, sharded", 0) for n in (1, 8)), ("a", "b", "c", "d"), {1: "1 GPU", 8: "8"}),
     WaterfallChart("t", "s", (Waterfall(NAME, (NAME, 70.0), ((WIDE, -8.0),), (WIDE, 62.0)),), (WIDE, WIDE)),

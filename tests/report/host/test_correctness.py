@@ -24,7 +24,6 @@ def host_of(tmp_path, *shown) -> MeasuredHost:
     description = {"created": 1.79e9, "command": "make x", "environment": {"gpus": [H200]}}
     runs = (
         KeptRun(
-            f"R{number}",
             Run(tmp_path / f"run-{number}"),
             description,
             None,
@@ -95,7 +94,7 @@ def test_a_profile_names_the_class_that_costs_most(tmp_path):
     assert cells(short) == [["a", "pytorch", "10.00", "7.000", "Matrix products (+3.00 ms)"]], "the newest counts"
     assert len(cells(detail)) == 4
     waterfall, stacked = shown_figures(host)
-    assert stacked.chart(ENGLISH).rows[2:] == ("a · R2 · OneFlow", "a · R2 · pytorch")
+    assert stacked.chart(ENGLISH).rows[2:] == ("a · 2026-09-21 14:13 · OneFlow", "a · 2026-09-21 14:13 · pytorch")
     (panel,) = waterfall.chart(ENGLISH).panels
     assert panel.rows == [
         ("OneFlow", "10.00"),

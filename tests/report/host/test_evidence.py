@@ -16,7 +16,7 @@ COMMIT = "0" * 40
 def kept(label, **found):
     run = SimpleNamespace(id=f"20261126-00000{label[1:]}-all-published")
     described = {"environment": {"git_commit": COMMIT}}
-    return SimpleNamespace(label=label, run=run, description=described, evidence=Evidence(2, (), (), **found))
+    return SimpleNamespace(began=label, run=run, description=described, evidence=Evidence(2, (), (), **found))
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_what_nothing_proves_is_counted_over_all_runs(folder):
     assert "all 4 successful attempts" in said[0] and rows == []
     assert "Not recorded, so that nothing proves it: operators (3 attempts) and framework (1 attempts)." in said[2]
     chinese, _ = texts(folder, kept("R1", unproven={"operators": 1}), language="zh")
-    assert "未作记录、因而无从证实的有：算子（1 次尝试）。" in chinese
+    assert "以下信息未记录，无从核实：算子（1 次尝试）。" in chinese
     assert not any("Not recorded" in each for each in texts(folder, kept("R1"))[0])
 
 

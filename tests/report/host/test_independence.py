@@ -13,7 +13,7 @@ ENGLISH = catalogue("en").gettext
 def again(kept, number, noise):
     """A run of the same plan number days later, whose repeats differ by this much as they go on."""
     attempts = [
-        each | ({"throughput": each["throughput"] * (1 + noise * each["repeat"])} if each["status"] == "ok" else {})
+        replace(each, throughput=each.throughput * (1 + noise * each.repeat)) if each.status == "ok" else each
         for each in kept.attempts
     ]
     created = kept.description["created"] + 86400 * number

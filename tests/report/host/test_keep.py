@@ -62,7 +62,7 @@ def test_nothing_says_whose_machine_it_was(original, kept, tmp_path):
     for what in (CHECKOUT, RUNS, str(ROOT), support.HOST, support.ADDRESS, support.UUID.format(0)[:20]):
         assert [path for path, text in every.items() if what.encode() in path.encode() + text] == []
     assert keep(original.path, tmp_path / "again.zip").named == ("/usr/local",)
-    attempt = next(each for each in kept.attempts() if each["status"] == "ok")["folder"]
+    attempt = next(each for each in kept.attempts() if each.status == "ok").folder
     start = events(kept.files / attempt / "metrics-rank0.jsonl")[0]
     assert start["libraries"] == [".venv-trainer/lib/libcudnn.so.7.6.5", "/usr/local/cuda/lib/libcublas.so.13.1"]
     assert start["host"] == "host1"
@@ -90,7 +90,7 @@ def test_it_is_as_recorded_and_says_what_changed(original, kept):
 
 
 def test_it_is_read_in_place_like_the_run(original, kept):
-    attempts = [each for each in original.attempts() if each["unit"] == "DP_8x1x1_16_1536x16.as_4x1x1"]
+    attempts = [each for each in original.attempts() if each.unit == "DP_8x1x1_16_1536x16.as_4x1x1"]
     seen, expected = process_info(kept.files, attempts, 4), process_info(original.files, attempts, 4)
     assert seen.transports == expected.transports == {"P2P"}
     assert (seen.versions, seen.nodes, seen.ranks) == (expected.versions, expected.nodes, expected.ranks)
@@ -98,7 +98,7 @@ def test_it_is_read_in_place_like_the_run(original, kept):
 
 
 def test_what_glog_repeats_stays_only_where_an_attempt_failed(original, kept):
-    failed = {each["folder"] for each in original.attempts() if each["status"] == "failed"}
+    failed = {each.folder for each in original.attempts() if each.status == "failed"}
     assert failed
     left = [path for path in names(kept.files) if "/oneflow." in path]
     assert left and all(any(path.startswith(folder) for folder in failed) for path in left)

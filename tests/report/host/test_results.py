@@ -74,9 +74,7 @@ def test_a_single_repeat_decides_nothing(tmp_path):
 def test_a_host_without_targets_meets_none(reproduced, tmp_path):
     host = load("h200", reproduced, tmp_path)
     assert {row.target for row in (*host.ratios, *host.efficiencies, *host.layouts)} == {None}
-    sections = {section.id: section for section in page.build(host, "en", []).sections}
-    assert "targets" not in sections
-    assert sections["answer"].blocks[0].text == "No target is set for what was measured here."
+    assert "targets" not in {section.id for section in page.build(host, "en", []).sections}
 
 
 def test_targets_are_those_of_the_files_that_name_the_host(tmp_path):
@@ -170,7 +168,7 @@ def test_clocks_are_of_samples_under_load(host):
     (kept,) = host.runs
     found = clocks([kept])
     assert (found.lowest, found.middle, found.highest, found.hottest) == (1500, 1600, 1700, 64)
-    good = [each for each in kept.attempts if each["status"] == "ok"]
+    good = [each for each in kept.attempts if each.status == "ok"]
     assert found.samples == 2 * len(good), "what the idle sample and the failed attempt saw does not count"
     assert clocks([replace(kept, attempts=[])]) is None
 
@@ -248,7 +246,7 @@ def test_the_task_refuses_what_it_does_not_know(task):
     assert "holds no run" in done.stderr
 
 
-def test_labels_stay_when_an_archive_is_removed_and_the_page_names_it(tmp_path):
+def test_an_archive_that_is_removed_is_named_on_the_page(tmp_path):
     folder = tmp_path / "reproduced" / "h200"
     for number in (1, 2):
         run = bench_run(
@@ -258,12 +256,11 @@ def test_labels_stay_when_an_archive_is_removed_and_the_page_names_it(tmp_path):
             repeats=(1.0 + number / 1000,),
         )
         keep(run.path, folder / "runs" / f"{run.id}.zip")
-    before = {each.run.id: each.label for each in load("h200", folder.parent).runs}
-    old, new = sorted(before)
+    old, new = sorted(each.run.id for each in load("h200", folder.parent).runs)
     assert "were removed" not in texts(load("h200", folder.parent))
     remove(folder, [folder / "runs" / f"{old}.zip"], "measured again with newer code")
     host = load("h200", folder.parent)
-    assert {each.run.id: each.label for each in host.runs} == {new: before[new]}
+    assert [each.run.id for each in host.runs] == [new]
     assert f"Kept runs that were removed, with the reasons in SHA256SUMS: {old}." in texts(host)
 
 

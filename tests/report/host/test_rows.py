@@ -11,7 +11,8 @@ from repro.analysis.results import summarise
 from repro.models.programs import KINDS
 from repro.planning.plan import Plan, make_plan
 from repro.published.cases import load_catalogue
-from repro.report.host.answer import decided
+from repro.report.host import measured
+from repro.report.host.goals import decided
 from repro.report.host.keep import keep
 from repro.report.host.results import load
 from repro.report.host.rows import MET, MISSED, OLD, OPEN, configuration, rows
@@ -19,7 +20,8 @@ from repro.runs.digests import REPRODUCED
 from repro.runs.record import Run
 from repro.utils.i18n import LANGUAGES, catalogue
 from repro.utils.stats import TooFew
-from tests.support.kept import bench_run, throughput
+from tests.support.kept import bench_run, faster
+from tests.support.pages import cells
 
 DAY = 86400
 ONE_GPU = "DP_1x1x1_2_1536x16"
@@ -33,19 +35,13 @@ def again(kept, number, factor=1.0, commit="", code=None):
     environment = kept.description["environment"]
     environment = environment | ({"git_commit": commit, "git_changed_files": 0} if commit else {})
     attempts = [
-        each
-        | (
-            {"throughput": each["throughput"] * factor}
-            if each["status"] == "ok" and "pytorch" not in each["unit"]
-            else {}
-        )
-        | ({"code": {"sha256": code}} if code else {})
+        faster(replace(each, code={"sha256": code} if code else each.code), 1.0 if "pytorch" in each.unit else factor)
         for each in kept.attempts
     ]
     created = kept.description["created"] + number * DAY
     described = kept.description | {"environment": environment, "created": created}
     results = summarise(kept.plan, attempts)
-    return replace(kept, label=f"R{number}", run=run, description=described, attempts=attempts, results=results)
+    return replace(kept, run=run, description=described, attempts=attempts, results=results)
 
 
 def replace_id(run, name):
@@ -78,7 +74,7 @@ def test_runs_of_equal_code_are_one_row(host, kept):
     found = over(host, *runs)
     assert len(found.ratios) == len(host.ratios)
     row = row_of(found)
-    assert [each.label for each in row.runs] == ["R1", "R2", "R3"] and row.superseded == ()
+    assert [each.run.id for each in row.runs] == ["run-1", "run-2", "run-3"] and row.superseded == ()
     assert row.ratio.value == pytest.approx(0.9 * (1.02 * 0.97) ** (1 / 3), rel=1e-3)
     interval = row.ratio.interval
     logs = [math.log(each.ratio.value) for each in row.measurements]
@@ -134,17 +130,6 @@ def test_a_session_counts_once_however_many_runs_it_has(host, kept):
     assert row.sessions == ("S1", "S2") and row.ratio.interval.samples == (2,)
     assert row.ratio.value == pytest.approx(0.9 * math.sqrt(1.1), rel=1e-3)
     assert row.throughput / row.base_throughput == pytest.approx(row.ratio.value)
-    one, two, three = row.measurements
-    steady = replace(row, measurements=(replace(one, steady=0.8), replace(two, steady=0.8), replace(three, steady=0.9)))
-    assert steady.steady == pytest.approx(math.sqrt(0.8 * 0.9))
-
-
-def test_the_steady_state_is_over_the_same_runs(host, kept):
-    row = row_of(over(host, again(kept, 1, code="a"), again(kept, 2, 1.01, code="a")))
-    first, second = row.measurements
-    both = replace(row, measurements=(replace(first, steady=0.8), replace(second, steady=0.9)))
-    assert both.steady == pytest.approx(math.sqrt(0.8 * 0.9))
-    assert replace(row, measurements=(replace(first, steady=0.8), replace(second, steady=None))).steady is None
 
 
 def test_equal_runs_give_no_interval(host, kept):
@@ -157,8 +142,8 @@ def test_the_code_of_the_newest_run_counts_whichever_was_read_first(host, kept):
     runs = [again(kept, 1, 1.1, code="a"), again(kept, 2, 1.0, code="b"), again(kept, 3, 0.9, code="b")]
     for order in (runs, runs[::-1]):
         row = row_of(over(host, *order))
-        assert [each.label for each in row.runs] == ["R2", "R3"]
-        assert [each.kept.label for each in row.superseded] == ["R1"]
+        assert [each.run.id for each in row.runs] == ["run-2", "run-3"]
+        assert [each.kept_run.run.id for each in row.superseded] == ["run-1"]
     assert {name for name, _unit in over(host, *runs).superseded} == {"run-1"}
 
 
@@ -181,9 +166,7 @@ def with_tuned(kept, code):
     unit = next(each for each in kept.plan.units if each.name == ONE_GPU)
     tuned = replace(unit, name=f"{ONE_GPU}.tuned", program="tuned", config={**unit.config, "program": "tuned"})
     plan = replace(kept.plan, units=(*kept.plan.units, tuned))
-    copies = [
-        each | {"unit": tuned.name, "code": {"sha256": code}} for each in kept.attempts if each["unit"] == ONE_GPU
-    ]
+    copies = [replace(each, unit=tuned.name, code={"sha256": code}) for each in kept.attempts if each.unit == ONE_GPU]
     attempts = [*kept.attempts, *copies]
     results = summarise(plan, attempts)
     judged = replace(kept.judgement, comparisons=tuple(comparisons([(CATALOGUE.case(ONE_GPU), results[0])])))
@@ -194,10 +177,10 @@ def test_a_superseded_tuned_unit_leaves_the_published_programs_comparison(host, 
     old, new = with_tuned(again(kept, 1, code="a"), "a"), with_tuned(again(kept, 2, code="a"), "b")
     found = over(host, old, new)
     assert found.superseded == {("run-1", f"{ONE_GPU}.tuned")}
-    about = [(run.label, each.kind) for run, each in found.comparisons if each.case == ONE_GPU]
-    assert about == [("R1", "memory"), ("R2", "memory")]
+    about = [(run.run.id, each.kind) for run, each in found.comparisons if each.case == ONE_GPU]
+    assert about == [("run-1", "memory"), ("run-2", "memory")]
     programs = again(kept, 2, code="b")
-    assert [run.label for run, each in over(host, again(kept, 1, code="a"), programs).comparisons] == ["R2"]
+    assert [run.run.id for run, each in over(host, again(kept, 1, code="a"), programs).comparisons] == ["run-2"]
 
 
 def test_an_older_run_beside_another_baseline_is_superseded(host, kept):
@@ -207,9 +190,11 @@ def test_an_older_run_beside_another_baseline_is_superseded(host, kept):
     elsewhere = replace(old, base=replace(old.base, unit=replace(unit, config=unit.config | {"seed": 7})))
     assert elsewhere.configuration != new.configuration
     (row,) = rows([elsewhere, new])
-    assert [each.kept.label for each in row.measurements] == ["R2"]
-    assert [each.kept.label for each in row.superseded] == ["R1"]
-    assert len(rows([elsewhere, replace(new, kept=again(kept, 2, code="a"))])) == 2, "the same code counts beside both"
+    assert [each.kept_run.run.id for each in row.measurements] == ["run-2"]
+    assert [each.kept_run.run.id for each in row.superseded] == ["run-1"]
+    assert len(rows([elsewhere, replace(new, kept_run=again(kept, 2, code="a"))])) == 2, (
+        "the same code counts beside both"
+    )
 
 
 def test_an_older_run_of_other_iterations_is_superseded(host, kept):
@@ -220,9 +205,9 @@ def test_an_older_run_of_other_iterations_is_superseded(host, kept):
     short = replace(old, result=replace(old.result, unit=replace(unit, config=shorter)))
     assert short.configuration != new.configuration
     (row,) = rows([short, new])
-    assert [each.kept.label for each in row.measurements] == ["R2"]
-    assert [each.kept.label for each in row.superseded] == ["R1"]
-    assert len(rows([short, replace(new, kept=again(kept, 2, code="a"))])) == 2, "the same code counts for both"
+    assert [each.kept_run.run.id for each in row.measurements] == ["run-2"]
+    assert [each.kept_run.run.id for each in row.superseded] == ["run-1"]
+    assert len(rows([short, replace(new, kept_run=again(kept, 2, code="a"))])) == 2, "the same code counts for both"
 
 
 def test_runs_without_a_digest_are_told_apart_by_their_commits(host, kept):
@@ -231,7 +216,7 @@ def test_runs_without_a_digest_are_told_apart_by_their_commits(host, kept):
     equal = over(host, replace(first, versions=known), replace(second, versions=known))
     assert len(row_of(equal).runs) == 2
     other = over(host, replace(second, versions=known), replace(third, versions=known))
-    assert [each.label for each in row_of(other).runs] == ["R3"]
+    assert [each.run.id for each in row_of(other).runs] == ["run-3"]
     baselines = known | {"2" * 40: {"trainers": "x", "baselines": "z"}}
     changed = over(host, replace(first, versions=baselines), replace(second, versions=baselines))
     assert len(row_of(changed).runs) == 1
@@ -243,7 +228,7 @@ def test_changed_files_equal_nothing(host, kept):
     first, second = (again(kept, n, 1 + n / 100, commit="1" * 40) for n in (1, 2))
     dirty = second.description["environment"] | {"git_changed_files": 1}
     second = replace(second, description=second.description | {"environment": dirty})
-    assert [each.label for each in row_of(over(host, first, second)).runs] == ["R2"]
+    assert [each.run.id for each in row_of(over(host, first, second)).runs] == ["run-2"]
 
 
 def test_cases_that_train_alike_are_one_row(tmp_path):
@@ -274,27 +259,37 @@ def test_a_baseline_beside_either_program_is_the_same_unless_it_computes_as_its_
     assert {variant for variant in published if published[variant] == tuned[variant]} == {"pytorch"}
 
 
-def test_a_label_stays_when_an_older_run_is_kept_later(tmp_path):
-    folder = tmp_path / "reproduced" / "h200" / "runs"
-    labels = []
-    for name in ("20261122-080000-gpt-published", "20261121-080000-gpt-published"):
-        run = bench_run(tmp_path / name, name, ONE_GPU, throughput, (1.0,), failed=False)
-        keep(run.path, folder / f"{run.id}.zip")
-        labels.append({kept.run.id: kept.label for kept in load("h200", tmp_path / "reproduced").runs})
-    assert labels[0].items() <= labels[1].items()
-    assert labels[1]["20261121-080000-gpt-published"] == "R2"
-
-
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_the_page_lists_what_counts_and_what_is_superseded(host, kept, language):
-    from repro.report.host import measured
-    from repro.utils.i18n import catalogue
-    from tests.support.pages import cells
-
+def test_the_page_lists_what_counts_and_how_much_is_superseded(host, kept, language):
     runs = [again(kept, 1, 1.1, code="a"), again(kept, 2, 1.0, code="b"), again(kept, 3, 0.99, code="b")]
-    _short, section = measured.ratios(catalogue(language).gettext, over(host, *runs))
-    row = next(each for each in cells(section) if ONE_GPU in each)
-    superseded = {"en": "; superseded: ", "zh": "；已被取代："}[language]
-    counting, others = row[-1].split(superseded)
-    assert [f"[R{n}](#run-{n})" in counting for n in (1, 2, 3)] == [False, True, True]
-    assert others == "[R1](#run-1)"
+    (section,) = measured.comparisons(catalogue(language).gettext, over(host, *runs))
+    row = next(each for each in cells(section) if each[0].startswith((f"{ONE_GPU} ", f"{ONE_GPU}（")))
+    counting, superseded = row[-1].split({"en": "; superseded: ", "zh": "；已被取代 "}[language])
+    assert [f"](#run-{n})" in counting for n in (1, 2, 3)] == [False, True, True]
+    assert superseded.startswith("1")
+
+
+def test_the_steady_state_is_shown_where_the_rule_is_off_by_more_than_one_per_cent(host, kept):
+    row = row_of(over(host, again(kept, 1, code="a"), again(kept, 2, 1.01, code="a")))
+    by_rule = [each.ratio.value for each in row.measurements]
+
+    def with_steady(*factors):
+        measurements = (
+            replace(
+                each,
+                steady=value * factor,
+                result=replace(each.result, steady=each.result.throughput * factor),
+                base=replace(each.base, steady=each.base.throughput),
+            )
+            for each, value, factor in zip(row.measurements, by_rule, factors, strict=True)
+        )
+        return replace(row, measurements=tuple(measurements))
+
+    near, far = with_steady(0.991, 0.991), with_steady(0.98, 0.97)
+    assert not near.in_steady_state and near.ratio == row.ratio
+    assert far.in_steady_state
+    assert far.ratio.value == pytest.approx(math.sqrt(by_rule[0] * 0.98 * by_rule[1] * 0.97))
+    assert far.throughput / far.base_throughput == pytest.approx(far.ratio.value)
+    assert far.ratio.interval.low < by_rule[1] * 0.97 < far.ratio.interval.high
+    unknown = replace(far, measurements=(far.measurements[0], replace(far.measurements[1], steady=None)))
+    assert not unknown.in_steady_state

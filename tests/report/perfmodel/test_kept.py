@@ -34,8 +34,8 @@ def test_figures_are_the_medians_of_the_recorded_attempts(kept):
     """By another way than the results': straight from attempts.jsonl."""
     for each in load_measurements():
         (run,) = (run for run in kept if run.run.id == each.run)
-        attempts = [attempt for attempt in run.attempts if attempt["unit"] == each.name and attempt["status"] == "ok"]
-        throughputs = [attempt["throughput"] for attempt in attempts]
+        attempts = [attempt for attempt in run.attempts if attempt.unit == each.name and attempt.status == "ok"]
+        throughputs = [attempt.throughput for attempt in attempts]
         assert len(throughputs) == each.repeats
         assert each.throughput == pytest.approx(median(throughputs), rel=1e-5)
         assert each.lowest <= each.throughput <= each.highest

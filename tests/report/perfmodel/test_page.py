@@ -19,7 +19,7 @@ def rendered(tmp_path_factory):
     story = tell(load_calibration())
     documents = {}
     for language in LANGUAGES:
-        documents[language] = build(story, language, figures(story.results, story.study, folder, language))
+        documents[language] = build(story, language, figures(story.results, folder, language))
         (folder / f"model.{language}.md").write_text(markdown(documents[language], folder), encoding="utf-8")
     return folder, documents
 
@@ -54,12 +54,6 @@ def test_chinese_has_no_english_sentence(rendered):
     text = re.sub(r"`[^`]*`", "", (folder / "model.zh.md").read_text(encoding="utf-8"))
     prose = [line for line in text.splitlines() if line and not line.startswith(("|", "!"))]
     assert not [line for line in prose if re.search(r"([A-Za-z]+ ){4,}", line)]
-
-
-def test_figures_on_paper_are_marked(rendered):
-    folder, _documents = rendered
-    assert "Modelled" in (folder / "model-scale-weak.en.svg").read_text(encoding="utf-8")
-    assert "模型推算" in (folder / "model-scale-strong.zh.svg").read_text(encoding="utf-8")
 
 
 def test_the_measured_figures_name_their_program(rendered):

@@ -7,6 +7,7 @@ from repro.report.document import Document, Section
 from repro.report.run.attachments import DRAWING_PAYS_AFTER_S, drawing_pays, illustrated
 from repro.runs.archive import write_archive
 from repro.runs.record import Run
+from tests.support.attempts import recorded
 from tests.support.paths import ROOT
 from tests.support.patience import patience
 from tests.support.run_data import measured, report_data
@@ -31,8 +32,8 @@ def test_the_raw_data_of_an_archive_is_the_archive(tmp_path):
 
 
 def test_drawing_pays_after_a_long_run_only():
-    assert not drawing_pays([{"wall_s": DRAWING_PAYS_AFTER_S / 2}, {"status": "interrupted"}])
-    assert drawing_pays([{"wall_s": DRAWING_PAYS_AFTER_S}] * 2)
+    assert not drawing_pays([recorded({"wall_s": DRAWING_PAYS_AFTER_S / 2}), recorded({"status": "interrupted"})])
+    assert drawing_pays([recorded({"wall_s": DRAWING_PAYS_AFTER_S})] * 2)
 
 
 def test_a_report_without_figures_does_not_import_matplotlib():

@@ -10,6 +10,7 @@ from repro.published.cases import load_catalogue
 from repro.report.document import Document, markdown
 from repro.report.run.environment import environment_section, nodes_section
 from repro.utils.i18n import catalogue
+from tests.support.attempts import recorded
 from tests.support.clusters import V100
 
 
@@ -30,9 +31,9 @@ def test_nodes_of_attempts_that_ran_at_the_same_time(language, count):
     one, two = (unit.name for unit in plan.units)
     beside = [{"attempt": "units/x/repeat-1.attempt-1", "nodes": ["n2"]}]
     attempts = [
-        {"unit": one, "nodes": ["n1"], "beside": beside},
-        {"unit": one, "nodes": ["n2"]},
-        {"unit": two, "nodes": ["n2"], "beside": [*beside, *beside]},
+        recorded({"unit": one, "nodes": ["n1"], "beside": beside}),
+        recorded({"unit": one, "nodes": ["n2"]}),
+        recorded({"unit": two, "nodes": ["n2"], "beside": [*beside, *beside]}),
     ]
     (section,) = nodes_section(catalogue(language).gettext, plan, attempts)
     rows = [line for line in markdown(Document(language, "", "", (section,)), None).splitlines() if "bert_" in line]

@@ -10,6 +10,7 @@ from repro.published.cases import load_catalogue
 from repro.report.document import Document, markdown
 from repro.report.run.inputs import input_sections
 from repro.utils.i18n import LANGUAGES, catalogue
+from tests.support.attempts import recorded
 
 IMAGES = {
     "kind": "ofrecord",
@@ -29,7 +30,7 @@ SAID = {
 
 def page(data: dict[str, dict], language: str = "en", gpus: int = 1, **options) -> str:
     plan = with_data(make_plan(load_catalogue().select("resnet50", "*1n1g*"), gpus, **options))
-    attempts = [{"unit": unit, "status": "ok", "data": facts} for unit, facts in data.items()]
+    attempts = [recorded({"unit": unit, "data": facts}) for unit, facts in data.items()]
     sections = input_sections(catalogue(language).gettext, SimpleNamespace(plan=plan, attempts=attempts))
     return markdown(Document(language, "", "", tuple(sections)), None)
 
@@ -64,5 +65,5 @@ def test_a_smoke_run_says_which_unit_reads():
 
 def test_runs_that_recorded_nothing_have_no_section():
     plan = make_plan(load_catalogue().select("resnet50", "*1n1g*"), 1)
-    attempts = [{"unit": units()[0], "status": "ok"}]
+    attempts = [recorded({"unit": units()[0]})]
     assert input_sections(str, SimpleNamespace(plan=plan, attempts=attempts)) == []

@@ -14,7 +14,9 @@ from repro.report.document import Cell, Column, Section, Table, Text
 from repro.report.host.run import KeptRun
 from repro.report.run.kinds import OWN, Kind, find, kind_of, names, register, registered
 from repro.report.run.page import render
+from repro.runs.attempts import AttemptRecord
 from repro.runs.record import Run
+from tests.support.attempts import recorded
 from tests.support.synthetic import environment, published_run
 
 CASE = "bert_1n1g_bs96"
@@ -34,8 +36,8 @@ class Falls:
         return f"{len(self.shares) - len(self.problems)} of {len(self.shares)} losses fall"
 
 
-def analyse(run: Run, plan: Plan, attempts: list[dict], results: list) -> Falls:
-    return Falls({each["unit"]: each["losses"][-1] / each["losses"][0] for each in attempts})
+def analyse(run: Run, plan: Plan, attempts: list[AttemptRecord], results: list) -> Falls:
+    return Falls({each.unit: each.losses[-1] / each.losses[0] for each in attempts})
 
 
 def sections(_, data) -> list[Section]:
@@ -44,7 +46,7 @@ def sections(_, data) -> list[Section]:
 
 
 def figures(data, folder) -> list[FigureSpec]:
-    points = tuple(enumerate(data.attempts[0]["losses"], 1))
+    points = tuple(enumerate(data.attempts[0].losses, 1))
     chart = LineChart("Loss", "nats", "iteration", (Series("loss", points),))
     return [FigureSpec("falls", lambda _: chart, lambda _: "The first attempt.")]
 
@@ -74,9 +76,9 @@ def run_of(plan: Plan, folder, losses) -> Run:
     }
     run = Run.create(f"bert-{plan.label}", description, folder)
     for unit in plan.units:
-        attempt = {"unit": unit.name, "repeat": 1, "status": "ok", "started": 1.79e9, "wall_s": 2.0, "trainer_s": 1.0}
         where = run.attempt_folder(unit.name, 1).relative_to(run.folder)
-        run.add_attempt({**attempt, "folder": str(where), "throughput": 10.0, "losses": losses})
+        content = {"unit": unit.name, "wall_s": 2.0, "trainer_s": 1.0, "folder": str(where), "losses": losses}
+        run.add_attempt(recorded(content, throughput=10.0))
     return run
 
 
@@ -124,7 +126,7 @@ def test_a_bench_is_named_by_its_scale_and_judged_by_its_verdicts(tmp_path):
 
 def test_only_a_bench_at_the_published_scale_measures_speed():
     def measures_speed(plan: Plan) -> bool:
-        return KeptRun("R1", None, {}, plan, [], [], None, {}, None, {}, None).measures_speed
+        return KeptRun(None, {}, plan, [], [], None, {}, None, {}, None).measures_speed
 
     cases = load_catalogue().select(None, CASE)
     plans = [make_plan(cases, 1), make_plan(cases, 0), as_profile(make_plan(cases, 1))]

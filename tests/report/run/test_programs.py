@@ -7,6 +7,7 @@ import pytest
 from repro.planning.unit import Unit
 from repro.report.run.programs import program_rows
 from repro.utils.i18n import catalogue
+from tests.support.attempts import recorded
 
 CONFIG = {
     "model": "gpt",
@@ -32,7 +33,7 @@ CONFIG = {
 )
 def test_configurations_with_operators_of_our_own_are_named(operators, said):
     units = [Unit(name, "gpt", CONFIG, {}, 8) for name in ("DP", "MP")]
-    attempts = [{"unit": unit.name, "operators": operators} for unit in units]
+    attempts = [recorded({"unit": unit.name, "operators": operators}) for unit in units]
     data = SimpleNamespace(plan=SimpleNamespace(units=units), attempts=attempts, starts={})
     rows = [[cell.text for cell in row] for row in program_rows(catalogue("en").gettext, data)]
     assert [name for name, text in rows if text == "DP, MP"] == said

@@ -6,9 +6,10 @@ import tomllib
 
 import pytest
 
-from repro.report.document import Cell, Column, Document, Section, Table, Text
+from repro.report.document import Cell, Column, Document, Section, Table, Text, markdown
+from repro.report.host import cells
 from repro.report.html import prose
-from repro.report.site import build, home, links, readme
+from repro.report.site import build, home, links, readme, reproduce, speed
 from repro.report.site.anchors import anchored
 from repro.report.site.claims import claims
 from repro.report.site.pages import pages
@@ -26,7 +27,6 @@ def test_there_is_a_page_for_everything_in_both_languages(content, site):
     names = {page.name for page in pages(content)}
     assert {"index", "claims", "published", "audit", "measured", "model", "reproduce", "history"} <= names
     assert {f"report-{report.id}" for report in content.audit.material.reports} <= names
-    assert {f"run-{kept.run.id}" for kept in content.runs} <= names
     assert {f"host-{host.name}" for host in content.hosts} <= names
     for language in LANGUAGES:
         assert {path.stem for path in (site / language).glob("*.html")} == names
@@ -105,16 +105,43 @@ def test_only_the_first_cell_of_a_claim_is_its_anchor():
 
 def test_the_home_page_says_what_the_data_says(content):
     _ = catalogue("en").gettext
-    published, audited, _measured = home.answer(_, content.audit, content.hosts, content.claims)
+    published, audited, measured, concluded = home.answer(_, content.audit, content.hosts, content.claims)
     assert "57 cases in 5 reports" in published
     assert f"{sum(not finding.hint for finding in content.audit.findings)} findings" in audited
     assert "None changes the throughput of a case" in audited
+    ran = {claim.case.name for claim in content.claims if claim.metric == "throughput" and claim.coverage != "not-run"}
+    assert f"{len(ran)} of the 57 cases on NVIDIA H100 80GB HBM3 and NVIDIA H200: " in measured
+    assert re.search(r"[ :,]0 ", measured) is None, "what did not happen is not counted"
+    assert "**no case has a verdict**" in concluded
     (section, *_rest) = home.build("en", content.audit, content.hosts, content.claims, ()).sections
     texts = [block.text for block in section.blocks if isinstance(block, Text)]
     assert any("OneFlow 0.8.0, running a port of the published program" in text for text in texts)
     assert any("Another version of CUDA, cuDNN or NCCL does disqualify a run" in text for text in texts)
-    without = home.answer(_, content.audit, (), claims(content.audit, ()))[2]
+    *_others, without = home.answer(_, content.audit, (), claims(content.audit, ()))
     assert without == "**Measured:** nothing yet, so there is no verdict."
+
+
+def test_the_home_page_has_the_ratios_of_todays_code_in_the_published_precision(content):
+    _ = catalogue("en").gettext
+    table = speed.table(_, content.hosts)
+    for host in content.hosts:
+        link = f"[{speed.gpu(host)}](host-{host.name}.html)"
+        mine = [row for row in table.rows if row[0].text == link]
+        shown = {(row[1].text, row[2].text, column): row[column].text for row in mine for column in (4, 5)}
+        for model, precision in (("BERT", "fp32"), ("ResNet50", "fp32"), ("GPT", "amp")):
+            for column, program in ((4, "published"), (5, "tuned")):
+                rows = [
+                    row
+                    for row in host.ratios
+                    if row.current and row.base.label == "pytorch" and row.unit.program == program
+                    if cells.name(cells.family(row.unit.report)) == model and row.unit.precision == precision
+                ]
+                values = sorted(f"{row.ratio.value:.3f}" for row in rows)
+                least = min((len(row.sessions) for row in rows), default=0)
+                expected = f"{values[0]}–{values[-1]} (n = {least})" if values else "–"
+                assert shown[f"{model}, {cells.name(precision)}", "pytorch", column] == expected
+    assert len({row[0].text for row in table.rows}) == len(content.hosts) >= 2
+    assert speed.table(_, ()) is None and speed.scaling(_, ()) == ""
 
 
 def test_a_verdict_changes_the_home_page(content):
@@ -126,7 +153,8 @@ def test_a_verdict_changes_the_home_page(content):
     decided = replace(found, verdict=replace(found.verdict, outcome="slower"))
     changed = [replace(each, measured=(decided,)) if each is claim else each for each in content.claims]
     _ = catalogue("en").gettext
-    assert "Verdicts: 0 reproduced, 0 faster, 1 slower" in home.answer(_, content.audit, content.hosts, changed)[2]
+    *_others, verdicts = home.answer(_, content.audit, content.hosts, changed)
+    assert "**Verdicts:** 0 reproduced, 0 faster, 1 slower" in verdicts
     assert "0 of the 1 cases with a verdict hold" in home.short(_, changed)
 
 
@@ -170,6 +198,26 @@ def test_the_artifact_appendix_has_a_command_for_every_case(content):
     for file in build.ARTIFACTS.values():
         text = (ROOT / file).read_text(encoding="utf-8")
         assert [claim.id for claim in content.claims if claim.case.name not in text] == []
+
+
+def test_the_artifact_appendix_begins_with_what_needs_no_gpu_and_has_the_measured_ratios(content):
+    for language in LANGUAGES:
+        document = reproduce.build(language, content.claims, content.hosts)
+        ids = [section.id for section in document.sections]
+        assert ids[:3] == ["start", "without-gpu", "hardware"]
+        commands = [row[0].text for row in document.sections[1].blocks[0].rows]
+        assert "`make audit CHECK=1`" in commands
+        for host in content.hosts:
+            assert (f"`make verify HOST={host.name}`" in commands) == bool(host.measured)
+        (ratios,) = (section for section in document.sections if section.id == "ratios")
+        measured = speed.table(catalogue(language).gettext, content.hosts)
+        assert ratios.blocks[1].rows == measured.rows
+        text = readme.linked(markdown(document, ROOT), language)
+        assert ".html" not in text
+        for host in content.hosts:
+            assert f"](reports/reproduced/{host.name}/{readme.FILES[language]})" in text
+    without = reproduce.build("en", content.claims, ())
+    assert "ratios" not in [section.id for section in without.sections]
 
 
 def test_the_readmes_have_the_answer_of_the_home_page(content):

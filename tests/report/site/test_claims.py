@@ -72,7 +72,7 @@ def test_coverage_follows_from_the_kept_runs(content):
     assert set(states.values()) <= {AS_PUBLISHED, OTHERWISE, DERIVED, NOT_RUN}
     own = {
         (case, unit.program or "published")
-        for kept in content.runs
+        for kept in [kept_run for host in content.hosts for kept_run in host.runs]
         for unit in kept.plan.units
         for case in unit.stands_for
         if kept.measures_speed and not unit.baseline_of
@@ -147,7 +147,10 @@ def test_evidence_names_a_file_and_a_row_of_it(content):
     table = frame(content.claims)
     measured = table[table.run.notna()]
     assert len(measured)
-    names = {kept.run.id: {unit.name for unit in kept.plan.units} for kept in content.runs}
+    names = {
+        kept.run.id: {unit.name for unit in kept.plan.units}
+        for kept in [kept_run for host in content.hosts for kept_run in host.runs]
+    }
     for row in measured.itertuples():
         assert (REPORTS.parent / row.evidence).is_file()
         assert row.row in names[row.run]

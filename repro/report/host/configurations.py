@@ -1,0 +1,56 @@
+"""The rows of a host's page by what was trained: one configuration, with either program and beside each baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from repro.planning.unit import Unit
+from repro.report.host.rows import HostRow
+
+TUNED_NAME, TF32_BASELINE = ".tuned", "-tf32"
+"""How the names of the tuned program's units, and those of baselines in TF32, end."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What was trained, under its shortest name, and the rows in which it is compared with something."""
+
+    name: str
+    rows: tuple[HostRow, ...]
+
+    @property
+    def unit(self) -> Unit:
+        """A unit of OneFlow's that trains it, or a baseline's if there is no other."""
+        units = [row.unit for row in self.rows]
+        return next((unit for unit in units if not unit.baseline_of), units[0])
+
+    def of(self, program: str, baseline: str) -> HostRow | None:
+        """The row in which a program is over a baseline, as `baseline_name` has it."""
+        rows = (row for row in self.rows if not row.unit.baseline_of and row.unit.program == program)
+        return next((row for row in rows if baseline_name(row) == baseline), None)
+
+
+def configurations(rows: Iterable[HostRow]) -> list[Configuration]:
+    """The configurations of these rows, in the order in which they first occur."""
+    groups: dict[str, list[HostRow]] = {}
+    for row in rows:
+        groups.setdefault(configuration_name(row), []).append(row)
+    return [Configuration(name, tuple(group)) for name, group in groups.items()]
+
+
+def configuration_name(row: HostRow) -> str:
+    """The shortest of the names under which runs had the configuration of a row, without that of its program."""
+    names = (result.unit.baseline_of or result.unit.name for result in row.results)
+    return min(names, key=lambda name: (len(name), name)).removesuffix(TUNED_NAME)
+
+
+def baseline_name(row: HostRow) -> str:
+    """What a row's baseline is called in every precision: in TF32 `pytorch-tf32` is what `pytorch` is in the others."""
+    return row.base.label.removesuffix(TF32_BASELINE)
+
+
+def baselines(rows: Iterable[HostRow]) -> list[str]:
+    """The baselines of these rows, the one of most rows first."""
+    names = [baseline_name(row) for row in rows]
+    return sorted(dict.fromkeys(names), key=lambda name: (-names.count(name), name))

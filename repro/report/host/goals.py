@@ -1,0 +1,107 @@
+"""The last question of a host's page: the goals that the project set itself, and how the rows stand to them."""
+
+from __future__ import annotations
+
+from repro.report.charts.figure import gpus_text as gpus_count
+from repro.report.document import Section, Text
+from repro.report.host.cells import STATUSES, name
+from repro.report.host.results import MeasuredHost
+from repro.report.host.rows import LEAST_SESSIONS, MET, MISSED, OLD, OPEN, HostRow, RatioTarget
+from repro.report.run.programs import PROGRAMS
+from repro.report.tables import Field, table
+from repro.utils.i18n import N_, Translate
+
+KINDS = {
+    "ratio": N_("OneFlow / PyTorch"),
+    "efficiency": N_("scaling efficiency"),
+    "expectation": N_("measured / expected"),
+}
+"""What a target is of."""
+
+
+def decided(_: Translate, rows: list[HostRow]) -> str:
+    """How many targets are met, missed and undecided, and why they are undecided or do not count."""
+    old = sum(row.status == OLD for row in rows)
+    rows = [row for row in rows if row.status != OLD]
+    statuses = [row.status for row in rows]
+    single = sum(row.status == OPEN and len(row.sessions) < LEAST_SESSIONS for row in rows)
+    within = sum(row.target.holds(row.ratio.value) for row in rows if row.target and row.ratio)
+    if not rows:
+        text = _("No target is decided.")
+    elif single == len(rows):
+        text = _(
+            "No target is decided: all {n} rest on a single session each, and {least} are needed. {within} of the "
+            "measured values are within their target."
+        )
+    else:
+        text = _(
+            "Targets: {met} met, {missed} missed, {undecided} undecided, {single} of these because they rest "
+            "on a single session. {within} of the {n} measured values are within their target."
+        )
+    if old:
+        text += _(" Rows that were measured with older code of their program only do not count: {old}.")
+    return text.format(
+        old=old,
+        n=len(rows),
+        least=LEAST_SESSIONS,
+        met=statuses.count(MET),
+        missed=statuses.count(MISSED),
+        undecided=statuses.count(OPEN),
+        single=single,
+        within=within,
+    )
+
+
+def targets(_: Translate, host: MeasuredHost, language: str) -> list[Section]:
+    """How the goals stand, each with its reason, then row by row; nothing without one."""
+    aimed = host.aimed
+    if not aimed:
+        return []
+    groups = [[row for row in aimed if row.target == target] for target in dict.fromkeys(row.target for row in aimed)]
+    setters = {row.target.by.get(language) for row in aimed if row.target}
+    fields = (
+        Field(_("What"), lambda rows: _what(_, _target(rows))),
+        Field(_("Goal"), lambda rows: str(_target(rows))),
+        Field(_("Verdict"), lambda rows: _tally(_, rows)),
+        *([Field(_("Set by"), lambda rows: _target(rows).by.get(language, "–"))] if len(setters) > 1 else []),
+        Field(_("Why"), lambda rows: _target(rows).why.get(language, "–"), minor=True),
+    )
+    caption = _(
+        "These are goals of whoever set them, not of the published reports. One is met if the 95% interval of a row "
+        "over sessions is within it, missed if the interval is outside, and undecided otherwise."
+    )
+    return [
+        Section(
+            "targets", _("Goals we set ourselves"), (Text(decided(_, aimed)), table("targets", groups, fields, caption))
+        ),
+    ]
+
+
+def _target(rows: list[HostRow]) -> RatioTarget:
+    """The target that rows have in common."""
+    assert rows[0].target is not None  # only rows with a target are grouped by it
+    return rows[0].target
+
+
+def _tally(_: Translate, rows: list[HostRow]) -> str:
+    """How many rows meet the goal, miss it, or leave it undecided."""
+    states = [row.status for row in rows]
+    texts = (
+        _("{n} {what}").format(what=_(title), n=states.count(state))
+        for state, (title, _tone) in STATUSES.items()
+        if state in states
+    )
+    return _("; ").join(texts)
+
+
+def _what(_: Translate, target: RatioTarget) -> str:
+    where = _(", ").join(_condition(_, key, value) for key, value in target.where.items())
+    what = _(KINDS[target.of])
+    return _("{what} ({where})").format(what=what, where=where) if where else what
+
+
+def _condition(_: Translate, key: str, value: object) -> str:
+    """What narrows a target, as tables write it."""
+    if isinstance(value, int):
+        return gpus_count(_, value)
+    return _(PROGRAMS[str(value)]) if key == "program" else name(str(value))
