@@ -129,7 +129,7 @@ def test_an_adapter_that_is_gone_or_down(machines):
 
 def test_packets_that_are_late_or_lost(machines):
     before = preflight(machines, "bandwidth")["bandwidth"]
-    assert before.result == OK, before.found
+    assert before.result == OK, before.facts
     machines.root("node2", "tc", "qdisc", "add", "dev", "eth1", "root", "netem", "delay", "50ms", "loss", "2%")
     try:
         after = preflight(machines, "bandwidth")["bandwidth"]
