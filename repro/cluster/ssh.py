@@ -228,7 +228,7 @@ class Remote:
                 raise TimeoutError
         except TimeoutError as error:
             late = "" if answer.begun else ": its account's login shell there has not started it yet"
-            raise RemoteError(self.node.name, f"`{shown(argv)}` took longer than {timeout} s{late}") from error
+            raise RemoteError(self.node.name, f"`{shown(argv)}` took longer than {timeout:g} s{late}") from error
         finally:
             channel.close()
         if not answer.begun and connection_goes_on(channel):

@@ -196,7 +196,7 @@ def test_a_measurement_without_an_end_is_said():
     hangs = answers("ib_write_bw", (124, ""))
     found = bandwidth(hangs, hangs, **HCA)
     assert found.result == FAILED
-    assert found.found.endswith("does not reach ib_write_bw on node1: it took longer than 30 s")
+    assert found.facts.endswith("does not reach ib_write_bw on node1: it took longer than 30 s")
 
 
 def test_an_interface_without_an_address():

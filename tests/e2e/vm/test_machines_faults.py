@@ -74,7 +74,7 @@ def test_memory_that_the_kernel_runs_out_of(launcher, machines, tmp_path):
 
 
 def test_a_disk_that_fills(launcher, machines, tmp_path):
-    fill = f"fallocate -l $(($(stat -f -c '%a * %S' {WORK}) - (100 << 20))) {WORK}/filler"
+    fill = f"fallocate -l $(($(stat -f -c '%a * %S' {WORK}) - (10 << 20))) {WORK}/filler"
     done = launcher.attempt(trainer(tmp_path, HANG), inject=lambda: machines.root("node2", "sh", "-c", fill))
     message = done.outcome.failure.text()
     machines.root("node2", "rm", f"{WORK}/filler")
@@ -129,7 +129,7 @@ def test_an_adapter_that_is_gone_or_down(machines):
 
 def test_packets_that_are_late_or_lost(machines):
     before = preflight(machines, "bandwidth")["bandwidth"]
-    assert before.result == OK, before.found
+    assert before.result == OK, before.facts
     machines.root("node2", "tc", "qdisc", "add", "dev", "eth1", "root", "netem", "delay", "50ms", "loss", "2%")
     try:
         after = preflight(machines, "bandwidth")["bandwidth"]
