@@ -40,7 +40,7 @@ def print_table(columns: Sequence[TerminalColumn], rows: Sequence[Sequence[str]]
     width = terminal_width()
     print(*table_lines(columns, rows, width), sep="\n")
     if below:
-        print(*textwrap.wrap(below, width, break_on_hyphens=False), sep="\n")
+        print(*textwrap.wrap(below, width, break_long_words=False, break_on_hyphens=False), sep="\n")
 
 
 def print_json(content: Any) -> None:

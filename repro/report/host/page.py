@@ -182,7 +182,7 @@ def _deviations(_: Translate, host: MeasuredHost, language: str) -> list[Section
     reports = sorted({unit.report for unit in units if load_catalogue().report(unit.report).ported})
     if not reports:
         return []
-    links = listed(_, (f"[{report}](../../published/{report}.{language}.md#deviations)" for report in reports))
+    links = listed(_, (f"[{report}](../../published/{report}.{language}.md)" for report in reports))
     text = _(
         "The port runs the published program on oneflow 0.8.0. The tuned program has the same mathematics, with faster "
         "operators and other options, and never affects a verdict. The page of each report has every deviation and option: {reports}."
