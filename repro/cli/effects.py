@@ -74,7 +74,8 @@ def effects(
         TerminalColumn("case"),
         *(TerminalColumn(title, number=True) for title in ("published iteration (ms)", "faster, from (%)", "to (%)")),
     ]
-    print_table(gain_columns, gains, f"recorded in {path}")
+    print_table(gain_columns, gains)
+    print(f"recorded in {path}")
     if measured.left_out:
         reasons = [f"{name}: {reason}" for name, reason in measured.left_out.items()]
         raise Exit("\n".join(["left out, as their kernels of 2020 failed or computed wrongly here:", *reasons]), FAILED)
