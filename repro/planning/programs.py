@@ -19,6 +19,12 @@ def tuned_name(name: str) -> str:
     return f"{name}.{TUNED}"
 
 
+def published_name(unit: Unit) -> str:
+    """The name of the published program's unit with the configuration of this one, or of the one it is a baseline of."""
+    name = unit.baseline_of or unit.name
+    return name.removesuffix(tuned_name("")) if unit.program == TUNED else name
+
+
 def tuned(unit: Unit) -> Unit:
     """The tuned version of a published program's unit; its references are unchanged."""
     name = tuned_name(unit.name)

@@ -158,7 +158,8 @@ def node_says(node: str, message: str) -> Failure:
 def evidence_cut(log: CutLog) -> Failure:
     """A file that figures are read from was cut."""
     return Failure(
-        N_("{path}, from which figures are read, was cut: {kept} of {printed} bytes are kept; print less"), log.as_json()
+        N_("{path}, from which figures are read, was cut: {kept} of {printed} bytes are kept; print less"),
+        log.as_json(),
     )
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from repro.planning.programs import published_name
 from repro.planning.unit import Unit
 from repro.report.host.rows import HostRow
 
-TUNED_NAME, TF32_BASELINE = ".tuned", "-tf32"
-"""How the names of the tuned program's units, and those of baselines in TF32, end."""
+EAGER = {"pytorch-tf32": "pytorch"}
+"""Baselines that are called otherwise in TF32 than in the other precisions."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,13 @@ def configurations(rows: Iterable[HostRow]) -> list[Configuration]:
 
 def configuration_name(row: HostRow) -> str:
     """The shortest of the names under which runs had the configuration of a row, without that of its program."""
-    names = (result.unit.baseline_of or result.unit.name for result in row.results)
-    return min(names, key=lambda name: (len(name), name)).removesuffix(TUNED_NAME)
+    names = (published_name(result.unit) for result in row.results)
+    return min(names, key=lambda name: (len(name), name))
 
 
 def baseline_name(row: HostRow) -> str:
     """What a row's baseline is called in every precision: in TF32 `pytorch-tf32` is what `pytorch` is in the others."""
-    return row.base.label.removesuffix(TF32_BASELINE)
+    return EAGER.get(row.base.label, row.base.label)
 
 
 def baselines(rows: Iterable[HostRow]) -> list[str]:
