@@ -96,7 +96,7 @@ def words(_: Translate) -> dict[str, str]:
         "csv": _("Download as CSV"),
         "copy": _("Copy"),
         "copied": _("Copied"),
-        "home": _("OneFlow's benchmarks, reproduced"),
+        "home": _("OneFlow's benchmarks, checked"),
         "pages": _("Pages"),
         "skip": _("Skip to the text"),
     }

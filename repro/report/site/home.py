@@ -51,8 +51,9 @@ def build(
 
 def result(_: Translate, audit: Audit, hosts: Sequence[MeasuredHost], claims: Sequence[Claim]) -> list[Block]:
     """The first screen: the answer in a sentence, what it rests on, and what was measured."""
+    answers: list[Block] = [Text(short(_, claims)), Items(tuple(answer(_, audit, hosts, claims)))]
     measured = speed.table(_, hosts)
-    return [Text(short(_, claims)), Items(tuple(answer(_, audit, hosts, claims))), *([measured] if measured else [])]
+    return [*answers, measured, Text(speed.how_to_read(_))] if measured else answers
 
 
 def short(_: Translate, claims: Sequence[Claim]) -> str:

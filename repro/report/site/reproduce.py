@@ -92,7 +92,7 @@ def _ratios(_: Translate, hosts: Sequence[MeasuredHost]) -> Section | None:
             "judged by this."
         )
     )
-    return Section("ratios", _("If you have one of these GPUs"), (text, measured))
+    return Section("ratios", _("If you have one of these GPUs"), (text, measured, Text(speed.how_to_read(_))))
 
 
 def _hardware(_: Translate, claims: Sequence[Claim]) -> Section:

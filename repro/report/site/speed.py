@@ -42,14 +42,18 @@ def table(_: Translate, hosts: Sequence[MeasuredHost]) -> Table | None:
         Column(_("Port / baseline"), numeric=True),
         Column(_("Tuned / baseline"), numeric=True),
     )
-    caption = _(
-        "Throughput of OneFlow 0.8.0 divided by that of a baseline in the same run, in the published precision, lowest to "
-        "highest of the configurations; above 1 OneFlow is faster. n: sessions behind the least measured of them; one "
-        "session says nothing about another machine or day. Port: computes what was published. Tuned: the same model, made "
-        "faster. `pytorch` uses fused attention and optimizers, as people do now; `pytorch-unfused` computes what the "
-        "published program does."
-    )
+    caption = _("Throughput of OneFlow 0.8.0 / that of a baseline in the same run, in the published precision")
     return Table("speed", columns, tuple(rows), caption)
+
+
+def how_to_read(_: Translate) -> str:
+    """What the numbers of the table are."""
+    return _(
+        "Lowest to highest of the configurations; above 1 OneFlow is faster. n: sessions behind the least measured of "
+        "them; one session says nothing about another machine or day. Port: computes what was published. Tuned: the same "
+        "model, made faster. `pytorch` uses fused attention and optimizers, as people do now; `pytorch-unfused` computes "
+        "what the published program does."
+    )
 
 
 def gpu(host: MeasuredHost) -> str:
