@@ -14,12 +14,12 @@ from tests.support.patience import patience
 FOLDER = ROOT / "tests" / "support" / "toymodel"
 SHIPPED = """
 import json, sys
-from repro.launch.nodes.code_upload import Code
+from repro.launch.nodes.code_upload import UploadedCode
 from repro.planning.plan import make_plan
 from repro.published.cases import load_catalogue
 plan = make_plan(list(load_catalogue().select("toy")), 0)
 config = next(unit.config for unit in plan.units if unit.world_size == 1)
-print(json.dumps({"files": Code().files, "config": config}))
+print(json.dumps({"files": UploadedCode().files, "config": config}))
 """
 PUBLISHED = """
 import sys
