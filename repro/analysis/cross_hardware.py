@@ -181,20 +181,24 @@ def _order(group: pd.DataFrame) -> Order:
     swapped = tuple(
         (one["case"], other["case"])
         for one, other in combinations(cases, 2)
-        if _side(one["published_throughput"] / other["published_throughput"], tolerance)
-        * _side(one["throughput"] / other["throughput"], tolerance)
-        < 0
+        if _opposite(
+            one["published_throughput"] / other["published_throughput"],
+            one["throughput"] / other["throughput"],
+            tolerance,
+        )
     )
     published, measured = (
         tuple(group.sort_values(name, ascending=False, kind="stable").case)
         for name in ("published_throughput", "throughput")
     )
-    return Order(cases[0]["report"], cases[0]["gpus"], published, measured, swapped, tolerance)
+    ((report, gpus),) = {(case["report"], case["gpus"]) for case in cases}
+    return Order(report, gpus, published, measured, swapped, tolerance)
 
 
-def _side(ratio: float, tolerance: float) -> int:
-    """1 above, -1 below, 0 within the tolerance of one: a factor, so that a ratio and its inverse are on opposite sides."""
-    return 0 if abs(math.log(ratio)) <= math.log1p(tolerance) else (1 if ratio > 1 else -1)
+def _opposite(published: float, measured: float, tolerance: float) -> bool:
+    """Whether one ratio is above one and the other below, both by more than the tolerance: a factor, in either direction."""
+    above, below = math.log(published), -math.log(measured)
+    return max(min(above, below), min(-above, -below)) > math.log1p(tolerance)
 
 
 def _paired(cases: pd.DataFrame, same: list[str]) -> pd.DataFrame:

@@ -1,5 +1,6 @@
 """When a case needs no more repeats: its verdict is decided at a look that the run was planned with, or cannot be."""
 
+import math
 from collections.abc import Sequence
 
 from repro.analysis.results import summarise
@@ -11,9 +12,8 @@ from repro.runs.attempts import AttemptRecord
 from repro.runs.record import Run
 from repro.utils.sequential import Looks
 
-FAR = 1e6
-"""Factor by which further repeats are assumed to be faster or slower when checking whether they could decide anything.
-"""
+BEYOND = (math.inf, -math.inf)
+"""Throughputs above and below any other, as those that further repeats are assumed to have."""
 
 
 def why_enough(run: Run, plan: Plan, attempts: list[AttemptRecord], unit: Unit) -> str | None:
@@ -24,8 +24,8 @@ def why_enough(run: Run, plan: Plan, attempts: list[AttemptRecord], unit: Unit) 
     succeeded = [attempt for attempt in attempts if attempt.unit == unit.name and attempt.status == "ok"]
     if not plan.looks or len(succeeded) < plan.looks[0].repeats:
         return None
-    cases_by_name = {case.name: case for case in load_catalogue().cases}
-    case = cases_by_name.get(unit.stands_for[0]) if unit.stands_for and plan.scale == PUBLISHED else None
+    published = load_catalogue().cases if plan.scale == PUBLISHED else ()
+    case = next((case for case in published if case.name in unit.stands_for), None)
     if case is None:
         return "no verdict"
     (result,) = (candidate for candidate in summarise(plan, attempts) if candidate.unit.name == unit.name)
@@ -42,10 +42,8 @@ def enough(case: Case, throughputs: Sequence[float], looks: Looks, allowed: floa
     """
     if outcome(case_ratio(case, throughputs, looks), allowed) in DECIDED:
         return "decided"
-    for look in looks:
-        missing = look.repeats - len(throughputs)
-        for factor in (1, FAR, 1 / FAR) if missing > 0 else ():
-            further = (*throughputs, *[factor * case.published.throughput] * missing)
-            if outcome(case_ratio(case, further, looks), allowed) in DECIDED:
-                return None
+    assumed = (float(case.published.throughput), *BEYOND)
+    further = ([throughput] * (look.repeats - len(throughputs)) for look in looks for throughput in assumed)
+    if any(outcome(case_ratio(case, (*throughputs, *more), looks), allowed) in DECIDED for more in further):
+        return None
     return "undecidable"
