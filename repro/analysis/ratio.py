@@ -79,7 +79,8 @@ def published_ratio(measured: Sequence[float], published: Sequence[float], round
         interval = ratio_interval(measured, published, CONFIDENCE, rounding)
     else:
         interval = median_interval(measured, CONFIDENCE)
-        interval = interval.over(*published, rounding) if interval else interval
+        (figure,) = published
+        interval = interval.over(figure, rounding) if interval else interval
     return Ratio(value, interval)
 
 
@@ -94,7 +95,8 @@ def ratio_over_sessions(ratios: Sequence[float]) -> Ratio:
 def _over(own: Interval, published: Sequence[float], rounding: float) -> Interval:
     """An interval over published figures, with the confidence that both intervals hold their medians."""
     if len(published) == 1:
-        return own.over(*published, rounding)
+        (figure,) = published
+        return own.over(figure, rounding)
     trim = largest_trim(len(published), CONFIDENCE / own.confidence)
     low, high = order_interval(published, trim)
     confidence = own.confidence * order_coverage(len(published), trim)
