@@ -47,7 +47,7 @@ def rehearsed_cases(folder: Path) -> set[str]:
 
 @pytest.mark.timeout(1500)
 def test_every_kind_of_layout_ends_on_8_ranks_with_the_losses_of_one_process(tmp_path):
-    done = rehearse(tmp_path, 1400, CASES=",".join(KINDS.values()), MAX_RANKS=8, ITERATIONS=5)
+    done = rehearse(tmp_path, 1400, CASES=",".join(KINDS.values()), MAX_RANKS=8, ITERATIONS=6)
     assert done.returncode == 0, done.stdout + done.stderr
     assert rehearsed_cases(tmp_path) == set(KINDS.values())
     assert "6 of 6 cases ran to their end; 5 of 5 layouts have the losses of one process" in done.stdout
