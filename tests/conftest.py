@@ -8,7 +8,10 @@ from tests.support import tasks
 from tests.support.paths import STANDIN, TRAINER_PYTHON
 from tests.support.patience import patience
 
-for name in ("COLUMNS", "LINES"):  # readline, which pytest imports, sets them for what tests start, without any terminal
+for name in (
+    "COLUMNS",
+    "LINES",
+):  # readline, which pytest imports, sets them for what tests start, without any terminal
     os.environ.pop(name, None)
     os.unsetenv(name)
 
