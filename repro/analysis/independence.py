@@ -77,7 +77,8 @@ def shared_variance(configurations: Iterable[Sequence[Series]]) -> Dependence | 
     the one-way analysis of variance (Searle, Casella & McCulloch, Variance Components, 1992, section 3.6). It is below 0
     if sessions lie closer together than repeats.
     """
-    counting = [sessions for sessions in configurations if _has_both(sessions)]
+    logs = ([[math.log(value) for value in session] for session in sessions] for sessions in configurations)
+    counting = [sessions for sessions in logs if _has_both(sessions)]
     return _measured(_pooled_share, [_scaled(sessions) for sessions in counting])
 
 
@@ -87,9 +88,8 @@ def _has_both(sessions: Sequence[Series]) -> bool:
 
 
 def _scaled(sessions: Sequence[Series]) -> tuple[Series, ...]:
-    logs = [[math.log(value) for value in session] for session in sessions]
-    deviation = stdev(value for session in logs for value in session)
-    return tuple([value / deviation for value in session] for session in logs)
+    deviation = stdev(value for session in sessions for value in session)
+    return tuple([value / deviation for value in session] for session in sessions)
 
 
 def _pooled_share(configurations: Sequence[Sequence[Series]]) -> float:

@@ -110,6 +110,7 @@ def test_the_shared_variance_is_that_of_logarithms_in_one_unit():
         ([[1.0], [2.0]], False),
         ([[3.0, 3.0], [3.0]], False),
         ([[3.0, 3.0], [4.0]], True),
+        ([[100.0, 100.0], [math.nextafter(100.0, 200.0)]], False),  # of one logarithm
     ],
 )
 def test_a_configuration_counts_with_two_sessions_one_of_two_repeats_and_two_values(sessions, counts):
@@ -119,6 +120,13 @@ def test_a_configuration_counts_with_two_sessions_one_of_two_repeats_and_two_val
 @pytest.mark.parametrize(("value", "seen"), [(0.1, False), (0.11, True), (-0.2, False)])
 def test_what_is_seen_is_above_what_chance_gives(value, seen):
     assert Dependence(value, -0.1, 0.1, 5, 30).seen is seen
+
+
+def test_a_repeat_at_the_median_is_not_below_it():
+    class AtTheMedian:
+        gauss = staticmethod(lambda mean, deviation: mean)
+
+    assert independence._below(AtTheMedian(), 3, 0.0, 0.0) == [False] * 3
 
 
 @pytest.mark.parametrize(("correlation", "shared"), [(0.0, 0.0), (0.6, 0.0), (0.0, 0.7), (0.4, 0.3), (0.9, 0.0)])

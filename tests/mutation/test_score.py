@@ -106,7 +106,7 @@ def test_a_survivor_with_a_reason_is_no_fault_and_is_shown_with_it():
 
 def test_a_module_by_its_path_its_name_or_its_group():
     assert [each.name for each in TARGETS.chosen("stats")] == ["stats"]
-    assert [each.name for each in TARGETS.chosen("statistics")] == ["stats", "sequential", "ratio"]
+    assert [each.name for each in TARGETS.chosen("statistics")] == ["stats", "sequential", "ratio", "independence"]
     assert {each.group for each in TARGETS.chosen("logs")} == {"logs"}, "a group goes before a module of its name"
     assert TARGETS.chosen("repro/utils/stats.py") == TARGETS.chosen("stats") and TARGETS.chosen("nothing") == []
     assert TARGETS.chosen(None) == list(TARGETS.modules)
