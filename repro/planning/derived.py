@@ -108,6 +108,12 @@ def published_case(unit: Unit) -> Case | None:
     return next((case for case in load_catalogue().cases if case.name == unit.case), None)
 
 
+def case_in_precision(unit: Unit) -> Case | None:
+    """The published case that a unit of OneFlow's represents or was derived from, if it trains in that case's precision."""
+    case = None if unit.baseline_of else published_case(unit)
+    return case if case and case.precision == unit.precision else None
+
+
 def case_of(unit: Unit) -> Case | None:
     """The case that a unit runs, in its own layout and precision if it was derived from one.
 

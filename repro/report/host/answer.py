@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from functools import reduce
 
 from repro.models.programs import KINDS, PUBLISHED, TUNED
-from repro.planning.derived import published_case
-from repro.planning.unit import Unit
+from repro.planning.derived import case_in_precision
 from repro.report import numbers
 from repro.report.charts.coverage import AS_PUBLISHED, DERIVED
 from repro.report.charts.figure import gpus_text as gpus_count
@@ -15,7 +14,7 @@ from repro.report.document import Block, Figure, Items, Section, Text
 from repro.report.host.cells import Written, figures_of, listed, subject
 from repro.report.host.configurations import baseline_name, baselines
 from repro.report.host.coverage import levels_of, units_run
-from repro.report.host.measured import current, factor, factors, grouped
+from repro.report.host.measured import current, factor, factors, grouped, ratio_span
 from repro.report.host.results import MeasuredHost
 from repro.report.host.rows import LEAST_SESSIONS, HostRow
 from repro.report.run.programs import PROGRAMS
@@ -87,7 +86,7 @@ def _against(_: Translate, host: MeasuredHost) -> str:
 
 def by_model(_: Translate, host: MeasuredHost) -> list[str]:
     """For each model in its published precision: each program over each baseline, and over the published V100s."""
-    rows = [row for row in current(host.ratios) if _as_published(row.unit)]
+    rows = [row for row in current(host.ratios) if case_in_precision(row.unit)]
     by_case = factors(host)
     texts = []
     for group in grouped(rows, lambda row: (subject(row.unit), row.unit.world_size)):
@@ -117,18 +116,13 @@ def by_model(_: Translate, host: MeasuredHost) -> list[str]:
     return texts
 
 
-def _as_published(unit: Unit) -> bool:
-    case = published_case(unit)
-    return case is not None and case.precision == unit.precision
-
-
 def _programs_over(_: Translate, rows: list[HostRow]) -> Iterable[str]:
     """The lowest and highest ratio of each program, the interval that holds all intervals, and the numbers of sessions."""
     for program in KINDS:
         mine = [row for row in rows if row.unit.program == program]
         if mine:
             yield _("{program} {values} ({sure})").format(
-                program=_(NAMED[program]), values=_range(mine, _in_words), sure=_sure(_, mine, _in_words)
+                program=_(NAMED[program]), values=ratio_span(mine, _in_words), sure=_sure(_, mine, _in_words)
             )
 
 
@@ -139,10 +133,6 @@ def _in_words(ratio: float) -> str:
 
 def _short_factor(value: float) -> str:
     return numbers.significant(value, 2)
-
-
-def _range(rows: list[HostRow], written: Written) -> str:
-    return numbers.span(map(written, sorted(row.ratio.value for row in rows if row.ratio)))
 
 
 def _sure(_: Translate, rows: list[HostRow], written: Written) -> str:
@@ -164,13 +154,13 @@ def _factors(_: Translate, published: list[tuple[str, float]]) -> Iterable[str]:
 
 def scaled(_: Translate, host: MeasuredHost) -> str:
     """Scaling efficiency by model and program on each number of GPUs; empty without."""
-    rows = [row for row in current(host.efficiencies) if not row.unit.baseline_of and _as_published(row.unit)]
+    rows = [row for row in current(host.efficiencies) if case_in_precision(row.unit)]
     parts = [
         _("{subject}, {program}, {gpus}: {values} ({sure})").format(
             subject=subject(group[0].unit),
             program=_(NAMED[group[0].unit.program]),
             gpus=gpus_count(_, group[0].unit.world_size),
-            values=_range(group, numbers.percentage),
+            values=ratio_span(group, numbers.percentage),
             sure=_sure(_, group, numbers.percentage),
         )
         for group in grouped(rows, lambda row: (subject(row.unit), row.unit.program, row.unit.world_size))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from repro.perfmodel.work import ModelJob
-from repro.planning.derived import published_case
+from repro.planning.derived import case_in_precision
 from repro.planning.unit import Unit
 from repro.published.cases import Case, load_catalogue
 from repro.report.charts.coverage import AS_PUBLISHED, AUDITED, DERIVED, NOTHING, CoveredCase
@@ -84,8 +84,5 @@ def _label(_: Translate, case: Case) -> str:
 
 def same_configuration(unit: Unit) -> Case | None:
     """The published case whose layout, precision and batch a unit has, whatever its iterations; None if it has other."""
-    case = published_case(unit)
-    if case is None or unit.baseline_of:
-        return None
-    layout = vars(case.layout) == unit.config["layout"]
-    return case if layout and case.precision == unit.precision else None
+    case = case_in_precision(unit)
+    return case if case and vars(case.layout) == unit.config["layout"] else None

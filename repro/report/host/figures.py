@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from repro.analysis.cross_hardware import WORK_PER_GPU, case_row
 from repro.models.programs import KINDS, PUBLISHED, TUNED
-from repro.planning.derived import published_case
+from repro.planning.derived import case_in_precision, published_case
 from repro.planning.unit import Unit
 from repro.published.cases import Case, load_catalogue
 from repro.report.charts.coverage import CoverageChart
@@ -121,8 +121,8 @@ def scaling_lines(host: MeasuredHost) -> dict[str, list[ScalingLine]]:
     """
     groups: dict[tuple, list[tuple[Case, HostRow]]] = {}
     for row in current(host.efficiencies):
-        case = published_case(row.unit)
-        if case is None or row.ratio is None or row.unit.baseline_of or case.precision != row.unit.precision:
+        case = case_in_precision(row.unit)
+        if case is None or row.ratio is None:
             continue
         work = tuple(case_row(case)[key] for key in WORK_PER_GPU)
         groups.setdefault((case.report, work, row.unit.program), []).append((case, row))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, NamedTuple
 
 from repro.analysis.cross_hardware import TOLERANCES, published_scaling
 from repro.analysis.relations import layout_text
 from repro.models.programs import KINDS, PUBLISHED, TUNED
-from repro.planning.derived import published_case
+from repro.planning.derived import case_in_precision, published_case
 from repro.planning.unit import Unit
 from repro.published.cases import Case, load_catalogue
 from repro.published.claim_ids import MEMORY, SPEEDUP, THROUGHPUT, claim_id
@@ -17,7 +18,7 @@ from repro.report import numbers, tables
 from repro.report.charts.figure import gpus_text as gpus_count
 from repro.report.document import Block, Cell, Figure, Section, Table
 from repro.report.host import cells
-from repro.report.host.cells import SHORT_PROGRAMS, figures_of, least_to_most, subject
+from repro.report.host.cells import SHORT_PROGRAMS, Written, figures_of, least_to_most, subject
 from repro.report.host.configurations import (
     Configuration,
     baseline_name,
@@ -94,6 +95,11 @@ def speed(_: Translate, host: MeasuredHost) -> list[Section]:
 def current(rows: Iterable[HostRow]) -> list[HostRow]:
     """The rows that were measured with the newest code of their program."""
     return [row for row in rows if row.current]
+
+
+def ratio_span(rows: Iterable[HostRow], written: Written) -> str:
+    """The lowest and the highest ratio of rows, as `written` gives them."""
+    return numbers.span(map(written, sorted(row.ratio.value for row in rows if row.ratio)))
 
 
 def _titled(_: Translate, configuration: Configuration) -> Cell:
@@ -201,8 +207,8 @@ def _efficiency(_: Translate, configuration: Configuration, program: str) -> Cel
 
 def published_efficiency(unit: Unit) -> tuple[float, int] | None:
     """The published efficiency of the case that a unit is or was derived from, and its number of GPUs; None without."""
-    case = published_case(unit)
-    if case is None or unit.baseline_of or case.precision != unit.precision:
+    case = case_in_precision(unit)
+    if case is None:
         return None
     efficiency = published_scaling(case, load_catalogue().ported)
     return None if efficiency is None else (efficiency, case.layout.world_size)
@@ -308,22 +314,11 @@ def _memory_published(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> 
     rows = memories(host)
     if not rows:
         return []
-    programs = [program for program in KINDS if any(program in row.by_program for row in rows)]
-    fields = (
-        Field(_("Case"), lambda row: Cell(row.case.name, note=gpus_count(_, row.case.layout.world_size))),
-        Field(
-            _("Published (V100)"),
-            lambda row: replace(count(row.published), claim=claim_id(row.case.name, MEMORY)),
-            numeric=True,
-        ),
-        *(
-            Field(
-                _(SHORT_PROGRAMS[program]),
-                partial(_memory_cell, program=program),
-                numeric=True,
-            )
-            for program in programs
-        ),
+    fields = _case_fields(
+        _,
+        rows,
+        lambda row: replace(count(row.published), claim=claim_id(row.case.name, MEMORY)),
+        _memory_cell,
     )
     caption = _(
         "Memory per GPU in MiB as the driver counts it, of cases that ran in their published layout, precision and batch size: "
@@ -334,9 +329,29 @@ def _memory_published(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> 
     return [Section("memory", _("How much memory?"), (*figures_of(drawn, "memory"), table))]
 
 
+def _case_fields(
+    _: Translate,
+    rows: Sequence[CaseMemory] | Sequence[CaseFactor],
+    published: Callable[[Any], Cell],
+    measured: Callable[..., Cell],
+) -> tuple[Field, ...]:
+    """A case, what was published of it, and what each program that any of the rows has gave; a dash without."""
+
+    def of_program(row: CaseMemory | CaseFactor, program: str) -> Cell:
+        return measured(row, program) if program in row.by_program else tables.NONE
+
+    programs = [program for program in KINDS if any(program in row.by_program for row in rows)]
+    return (
+        Field(_("Case"), lambda row: Cell(row.case.name, note=gpus_count(_, row.case.layout.world_size))),
+        Field(_("Published (V100)"), published, numeric=True),
+        *(
+            Field(_(SHORT_PROGRAMS[program]), partial(of_program, program=program), numeric=True)
+            for program in programs
+        ),
+    )
+
+
 def _memory_cell(row: CaseMemory, program: str) -> Cell:
-    if program not in row.by_program:
-        return tables.NONE
     mib = row.by_program[program]
     return replace(count(mib), note=numbers.signed_percentage(relative_difference(mib, row.published)))
 
@@ -373,8 +388,8 @@ def _memory_pytorch(_: Translate, host: MeasuredHost) -> list[Section]:
 def transfers(_: Translate, host: MeasuredHost) -> list[Section]:
     """Throughput over the published V100s', and which relative figures carry over; nothing without a published case."""
     blocks: list[Block] = []
-    if factors(host):
-        blocks.append(_factor_table(_, host))
+    if rows := factors(host):
+        blocks.append(_factor_table(_, rows))
     compared = [comparison for _kept_run, comparison in host.comparisons]
     if compared:
         kinds = dict.fromkeys(comparison.kind for comparison in compared)
@@ -406,15 +421,22 @@ def transfers(_: Translate, host: MeasuredHost) -> list[Section]:
     )
 
 
-def factors(host: MeasuredHost) -> list[tuple[Case, dict[str, HostRow]]]:
-    """The cases that ran in their published configuration, with the row of each program, in the order of the catalogue."""
+class CaseFactor(NamedTuple):
+    """A case that ran in its published configuration, and the row of each program with which it did."""
+
+    case: Case
+    by_program: dict[str, HostRow]
+
+
+def factors(host: MeasuredHost) -> list[CaseFactor]:
+    """The cases that ran in their published configuration, in the order of the catalogue."""
     by_case: dict[str, dict[str, HostRow]] = {}
     for row in host.configurations:
         unit = row.unit
         if unit.stands_for and not unit.baseline_of and host.is_current(row.runs[-1], unit):
             for name in unit.stands_for:
                 by_case.setdefault(name, {})[unit.program] = row
-    return [(case, by_case[case.name]) for case in load_catalogue().ported if case.name in by_case]
+    return [CaseFactor(case, by_case[case.name]) for case in load_catalogue().ported if case.name in by_case]
 
 
 def factor(case: Case, row: HostRow) -> float:
@@ -422,40 +444,19 @@ def factor(case: Case, row: HostRow) -> float:
     return row.throughput / float(case.published.throughput)
 
 
-def _factor_table(_: Translate, host: MeasuredHost) -> Table:
-    rows = factors(host)
-    programs = [program for program in KINDS if any(program in by_program for _case, by_program in rows)]
-
-    def measured_cell(row: tuple[Case, dict[str, HostRow]], program: str) -> Cell:
-        case, by_program = row
-        if program not in by_program:
-            return tables.NONE
-        of_program = by_program[program]
+def _factor_table(_: Translate, rows: list[CaseFactor]) -> Table:
+    def measured_cell(row: CaseFactor, program: str) -> Cell:
+        of_program = row.by_program[program]
         note = _("× {factor}, n\u00a0=\u00a0{n}").format(
-            factor=numbers.significant(factor(case, of_program)), n=len(of_program.sessions)
+            factor=numbers.significant(factor(row.case, of_program)), n=len(of_program.sessions)
         )
         return replace(tables.measured(of_program.throughput), note=note)
 
-    fields = (
-        Field(_("Case"), lambda row: Cell(row[0].name, note=gpus_count(_, row[0].layout.world_size))),
-        Field(
-            _("Published (V100)"),
-            lambda row: Cell(
-                str(row[0].published.throughput),
-                float(row[0].published.throughput),
-                claim=claim_id(row[0].name, THROUGHPUT),
-            ),
-            numeric=True,
-        ),
-        *(
-            Field(
-                _(SHORT_PROGRAMS[program]),
-                partial(measured_cell, program=program),
-                numeric=True,
-            )
-            for program in programs
-        ),
-    )
+    def published_cell(row: CaseFactor) -> Cell:
+        throughput = row.case.published.throughput
+        return Cell(str(throughput), float(throughput), claim=claim_id(row.case.name, THROUGHPUT))
+
+    fields = _case_fields(_, rows, published_cell, measured_cell)
     caption = _(
         "Throughput in samples/s of cases that ran in their published configuration. In parentheses the measured throughput over the published one, "
         "and the number n of sessions. The factor is one of hardware, libraries and program together; it does not say whether a published "

@@ -5,45 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from repro.models.programs import PUBLISHED, TUNED
-from repro.planning.derived import published_case
-from repro.report import numbers
-from repro.report.document import Cell, Column, Table
-from repro.report.host.cells import family, listed, name
+from repro.planning.derived import case_in_precision
+from repro.report import numbers, tables
+from repro.report.document import Cell, Table
+from repro.report.host.cells import listed, subject
+from repro.report.host.measured import current, grouped, ratio_span
 from repro.report.host.results import MeasuredHost
 from repro.report.host.rows import HostRow
-from repro.report.tables import NONE
+from repro.report.tables import Field
 from repro.utils.i18n import Translate
 
 
 def table(_: Translate, hosts: Sequence[MeasuredHost]) -> Table | None:
     """A row for each host, model and baseline: the ratios of both programs in the published precision; None without one."""
-    rows = []
-    for host in hosts:
-        groups: dict[tuple[str, str, str], list[HostRow]] = {}
-        for row in filter(_as_published, host.ratios):
-            key = (name(family(row.unit.report)), name(row.unit.precision), row.base.label)
-            groups.setdefault(key, []).append(row)
-        for (model, precision, baseline), group in sorted(groups.items()):
-            sizes = listed(_, map(str, sorted({row.unit.world_size for row in group})))
-            by_program = [[row for row in group if row.unit.program == program] for program in (PUBLISHED, TUNED)]
-            rows.append(
-                (
-                    Cell(f"[{gpu(host)}](host-{host.name}.html)"),
-                    Cell(f"{model}, {precision}"),
-                    Cell(baseline),
-                    Cell(sizes),
-                    *map(_range, by_program),
-                )
-            )
-    if not rows:
+    groups = [
+        (host, group)
+        for host in hosts
+        for group in sorted(grouped(_comparable(host.ratios), _kind), key=lambda group: _kind(group[0]))
+    ]
+    if not groups:
         return None
-    columns = (
-        *map(Column, (_("Measured on"), _("Model"), _("Baseline"), _("GPUs"))),
-        Column(_("Port / baseline"), numeric=True),
-        Column(_("Tuned / baseline"), numeric=True),
+    fields = (
+        Field(_("Measured on"), lambda of: f"[{gpu(of[0])}](host-{of[0].name}.html)"),
+        Field(_("Model"), lambda of: subject(of[1][0].unit)),
+        Field(_("Baseline"), lambda of: of[1][0].base.label),
+        Field(_("GPUs"), lambda of: _sizes(_, of[1])),
+        Field(_("Port / baseline"), lambda of: _range(of[1], PUBLISHED), numeric=True),
+        Field(_("Tuned / baseline"), lambda of: _range(of[1], TUNED), numeric=True),
     )
     caption = _("Throughput of OneFlow 0.8.0 / that of a baseline in the same run, in the published precision")
-    return Table("speed", columns, tuple(rows), caption)
+    return tables.table("speed", groups, fields, caption)
 
 
 def how_to_read(_: Translate) -> str:
@@ -63,28 +54,30 @@ def gpu(host: MeasuredHost) -> str:
 
 def scaling(_: Translate, hosts: Sequence[MeasuredHost]) -> str:
     """One sentence on data parallel efficiency, lowest to highest of the ports; empty if no port ran on several GPUs."""
-    rows = [row for host in hosts for row in host.efficiencies if _as_published(row) and row.unit.program == PUBLISHED]
+    rows = [row for host in hosts for row in _comparable(host.efficiencies) if row.unit.program == PUBLISHED]
     if not rows:
         return ""
     text = _("Data parallel on {gpus} GPUs, a port has {efficiency} of the throughput of as many single GPUs.")
-    sizes = listed(_, map(str, sorted({row.unit.world_size for row in rows})))
-    return text.format(gpus=sizes, efficiency=numbers.span(map(numbers.percentage, _values(rows))))
+    return text.format(gpus=_sizes(_, rows), efficiency=ratio_span(rows, numbers.percentage))
 
 
-def _as_published(row: HostRow) -> bool:
-    """Whether a row with today's code is of OneFlow in the precision of the case that it is or was derived from."""
-    case = published_case(row.unit)
-    return row.current and not row.unit.baseline_of and case is not None and case.precision == row.unit.precision
+def _comparable(rows: Iterable[HostRow]) -> list[HostRow]:
+    """The rows of OneFlow with the newest code in the precision of the case that they are or were derived from."""
+    return [row for row in current(rows) if case_in_precision(row.unit)]
 
 
-def _values(rows: Iterable[HostRow]) -> list[float]:
-    return sorted(row.ratio.value for row in rows if row.ratio)
+def _kind(row: HostRow) -> tuple[str, str]:
+    return subject(row.unit), row.base.label
 
 
-def _range(rows: list[HostRow]) -> Cell:
-    """The lowest and the highest ratio, with the number of sessions behind the least measured; a dash for none."""
-    values = _values(rows)
-    if not values:
-        return NONE
-    least = min(len(row.sessions) for row in rows)
-    return Cell(f"{numbers.span(map(numbers.ratio, values))} (n = {least})", values[0])
+def _sizes(_: Translate, rows: Iterable[HostRow]) -> str:
+    return listed(_, map(str, sorted({row.unit.world_size for row in rows})))
+
+
+def _range(rows: Iterable[HostRow], program: str) -> Cell:
+    """The lowest and the highest ratio of a program, with the number of sessions behind the least measured; a dash for none."""
+    mine = [row for row in rows if row.unit.program == program and row.ratio]
+    if not mine:
+        return tables.NONE
+    least = min(len(row.sessions) for row in mine)
+    return Cell(f"{ratio_span(mine, numbers.ratio)} (n = {least})", min(row.ratio.value for row in mine if row.ratio))
