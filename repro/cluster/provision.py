@@ -218,7 +218,7 @@ def _share(summary: Path) -> float:
 
 
 def _now(summary: Path) -> str:
-    """Which task runs, of which role, and on which nodes."""
+    """The running task with its role, and the nodes it runs on."""
     task, nodes, _ = _written(summary)
     role = task.partition(" : ")[0]
     task = f"role {ROLES.index(role) + 1} of {len(ROLES)}, {task}" if role in ROLES else task

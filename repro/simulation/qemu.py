@@ -128,7 +128,7 @@ def start(command: list[str], folder: Path, name: str) -> None:
 def process_of(folder: Path, name: str) -> int | None:
     """The process of a machine; None if it does not run.
 
-    It is told by its program, since its words on the command line are there only some time after its start.
+    It is recognised by its executable: the command line of a process stays empty for a while after it starts.
     """
     with contextlib.suppress(OSError, ValueError):
         pid = int((folder / f"{name}.pid").read_text())

@@ -56,11 +56,11 @@ class Stages:
         self.begin(first)
 
     def begin(self, what: str, seconds: float = 0) -> None:
-        """A stage begins; `seconds` are what it and all that follow took where they were measured, 0 if nobody knows."""
+        """A stage begins; `seconds` is about how long it and all that follow take, 0 if that is unknown."""
         self._what, self._seconds, self._began = what, seconds, time.monotonic()
 
     def now(self) -> str:
-        """The stage, and the time left unless it takes longer than where it was measured."""
+        """The stage, and the time left unless it takes longer than was assumed."""
         left = self._seconds - (time.monotonic() - self._began)
         return f"{self._what}, about {duration(left)} left" if left > 0 else self._what
 

@@ -31,7 +31,7 @@ attack = listed_in(ATTACKS)
 
 
 def status(began: list[float], ratios: list[float], **changes) -> str:
-    """Of a target of at least 1.0, with runs that begin so many hours after the first one on a machine."""
+    """The status of a target of at least 1.0; `began` has the start of each run, in hours after the first on the machine."""
     spans = [RunSpan(f"run-{at}", at * HOUR, at * HOUR, environment(**changes)) for at in began]
     named = sessions(spans)
     measurements = (

@@ -76,8 +76,8 @@ def _counting(_: Translate, host: MeasuredHost) -> list[Section]:
     text = _(
         "There is one row per configuration, training program and baseline, under whatever name a run had the case. "
         "Its figure is the geometric mean over sessions; each session contributes the geometric mean of its runs, and "
-        "each run the median of its repeats. Memory is the median over runs. The interval follows from the spread of "
-        "the sessions (Student's t on logarithms, equal weight per session, 95%), so it covers variation between "
+        "each run the median of its repeats. Memory is the median over runs. The 95% interval is Student's t on "
+        "the logarithms of the sessions, which all weigh the same, so it covers variation between "
         "machines and days as well as between repeats. A single session has no such interval and decides no target."
     )
     rule = _(
@@ -90,7 +90,7 @@ def _counting(_: Translate, host: MeasuredHost) -> list[Section]:
     ).format(file=VERSIONS)
     steady = _(
         "The steady state is the median of all windows between printed rows but the first two, then of the repeats. The "
-        "first window contains the start of the program, and the first row of a log is stamped late by what the device had still to compute."
+        "first window contains the start of the program, and the timestamp of a log's first row is late, as the device is still computing."
     )
     texts = [text, rule, steady, *([older] if (host.folder.parent / VERSIONS).is_file() else [])]
     return [Section("counting", _("How runs count"), tuple(map(Text, texts)), folded=True)]
