@@ -92,10 +92,13 @@ def least_to_most(values: Iterable[float], written: Written = numbers.ratio) -> 
 
 def interval(row: HostRow, written: Written = numbers.ratio) -> str:
     """The interval of a row over its sessions; empty where these give none."""
+    return "–".join(map(written, ends(row) or ()))
+
+
+def ends(row: HostRow) -> tuple[float, float] | None:
+    """The ends of the interval of a row over its sessions; None where these give none."""
     over_sessions = row.ratio.interval if row.ratio else None
-    if not isinstance(over_sessions, Interval):
-        return ""
-    return f"{written(over_sessions.low)}–{written(over_sessions.high)}"
+    return (over_sessions.low, over_sessions.high) if isinstance(over_sessions, Interval) else None
 
 
 def with_interval(_: Translate, row: HostRow | None, written: Written = numbers.ratio) -> Cell:

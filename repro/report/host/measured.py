@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from repro.analysis.cross_hardware import TOLERANCES, published_scaling
 from repro.analysis.relations import layout_text
 from repro.models.programs import KINDS, PUBLISHED, TUNED
+from repro.models.variants import MEGATRON
 from repro.planning.derived import case_in_precision, published_case
 from repro.planning.unit import Unit
 from repro.published.cases import Case, load_catalogue
@@ -47,7 +48,7 @@ def grouped(rows: Iterable[HostRow], key: Callable[[HostRow], Hashable]) -> list
 
 def speed(_: Translate, host: MeasuredHost) -> list[Section]:
     """OneFlow compared with PyTorch, and the tuned program with the port: a row for each configuration."""
-    rows = current(host.ratios)
+    rows = over_pytorch(host)
     if not rows:
         return []
     pairs = [
@@ -95,6 +96,11 @@ def speed(_: Translate, host: MeasuredHost) -> list[Section]:
 def current(rows: Iterable[HostRow]) -> list[HostRow]:
     """The rows that were measured with the newest code of their program."""
     return [row for row in rows if row.current]
+
+
+def over_pytorch(host: MeasuredHost) -> list[HostRow]:
+    """The rows of OneFlow over PyTorch with the newest code; those over Megatron-Core are by layout, on their own."""
+    return [row for row in current(host.ratios) if row.base.label not in MEGATRON]
 
 
 def ratio_span(rows: Iterable[HostRow], written: Written) -> str:
@@ -382,7 +388,7 @@ def _memory_pytorch(_: Translate, host: MeasuredHost) -> list[Section]:
         "reserve, so a lower figure need not mean that less is needed."
     )
     table = tables.table("memory-pytorch", configurations(ratios), fields, caption)
-    return [_folded("memory-pytorch", _("Memory compared with PyTorch"), table)]
+    return [_folded("memory-pytorch", _("Memory compared with the baselines"), table)]
 
 
 def transfers(_: Translate, host: MeasuredHost) -> list[Section]:

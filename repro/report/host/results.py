@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import pandas as pd
@@ -18,9 +18,16 @@ from repro.analysis import copies
 from repro.analysis.cross_hardware import HardwareComparison
 from repro.analysis.profiles import Profiles
 from repro.analysis.ratio import ratio
-from repro.analysis.relations import Relation, baseline_relations, scaling_relations, tuning_relations
+from repro.analysis.relations import (
+    Relation,
+    baseline_relations,
+    scaling_relations,
+    tuning_relations,
+    variant_relations,
+)
 from repro.analysis.results import RESULT_COLUMNS, Result, result_frame, results_csv
 from repro.analysis.verification import signed_as_listed
+from repro.models.variants import MEGATRON
 from repro.perfmodel.hardware import HardwareError
 from repro.perfmodel.kernels import fitted_trainings
 from repro.perfmodel.predict import expect_unit
@@ -75,6 +82,11 @@ class MeasuredHost:
     def gains(self) -> list[HostRow]:
         """The tuned program over the published one that took turns with it."""
         return [self._aimed(row, "gain") for row in rows(self._relations(tuning_relations))]
+
+    @cached_property
+    def megatrons(self) -> list[HostRow]:
+        """Megatron-Core's variants over each other, where they took turns with one unit."""
+        return rows(self._relations(partial(variant_relations, *MEGATRON)))
 
     @cached_property
     def efficiencies(self) -> list[HostRow]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from repro.published.audit.engine import Audit
 from repro.report.document import Block, Document, Items, Section, Text
 from repro.report.host import answer
-from repro.report.host.answer import believed, by_model, gpus_text, how_to_read, scaled
+from repro.report.host.answer import believed, gpus_text, how_to_read
 from repro.report.host.results import MeasuredHost
 from repro.report.published import audit as audit_report
 from repro.report.published import history
@@ -66,7 +66,7 @@ def measured(language: str, hosts: Sequence[MeasuredHost]) -> Document:
     )
     sections = []
     for host in hosts:
-        items = tuple(filter(None, (*by_model(_, host), scaled(_, host))))
+        items = answer.in_words(_, host)
         texts = (
             answer.measured(_, host),
             believed(_, host),
