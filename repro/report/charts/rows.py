@@ -110,7 +110,7 @@ class BarChart:
         axes.spines["left"].set_color(MUTED.light)
         axes.set_xticks([])
         scaled = self.panels if self.one_scale else (panel,)
-        shown = [value for each in scaled for values in each.values for value in values if value is not None]
+        shown = [value for column in scaled for values in column.values for value in values if value is not None]
         largest = max(shown)
         widest = max(text_width(self._text(value)) for value in shown) + 6
         if self.limit:

@@ -13,6 +13,7 @@ PORT, AS_PUBLISHED = "port", "as published"
 """The series of the port of the published program, and of what was published of OneFlow."""
 NAMES = {PUBLISHED: PORT, TUNED: TUNED}
 """The series of each program."""
+# Hatches are of straight lines: those of dots make a figure many times as large.
 STYLES_BY_NAME = {
     PORT: Style(SERIES[0], "-", "o", ""),
     TUNED: Style(SERIES[2], "-", "^", "----"),
@@ -22,9 +23,9 @@ STYLES_BY_NAME = {
     "pytorch-compiled": Style(SERIES[6], ":", "v", "\\\\\\\\"),
     "pytorch-channels-last": Style(SERIES[8], ":", ">", "||||"),
     "megatron": Style(SERIES[3], "-.", "P", "++++"),
-    "megatron-unfused": Style(SERIES[7], ":", "X", "...."),
+    "megatron-unfused": Style(SERIES[7], ":", "X", "//"),
 }
-OTHER = Style(SERIES[9], "-.", "p", "xxxx")
+OTHER = Style(SERIES[9], "-.", "p", "xx")
 """The style of any other framework in a published report, such as DeepSpeed."""
 SAME = {"pytorch-tf32": "pytorch", "Megatron-LM": "megatron-unfused", "OneFlow": AS_PUBLISHED}
 """Names of the same series: PyTorch in TF32, Megatron-LM as it was published, and OneFlow in a published report."""
@@ -48,4 +49,5 @@ def style_of(unit: Unit) -> Style:
 def sharded(name: str) -> Style:
     """The style of a framework with a sharded optimizer, beside that without."""
     own = style(name)
-    return replace(own, line="-", marker="s" if own.marker != "s" else "o", hatch="////")
+    marker, hatch = ("^", "\\\\\\\\") if own.hatch else ("s", "////")
+    return replace(own, line="-", marker=marker, hatch=hatch)

@@ -17,6 +17,7 @@ from repro.report.host.coverage import levels_of, units_run
 from repro.report.host.measured import current, factor, factors, grouped, ratio_span
 from repro.report.host.results import MeasuredHost
 from repro.report.host.rows import LEAST_SESSIONS, HostRow
+from repro.report.method import link
 from repro.report.run.programs import PROGRAMS
 from repro.utils.i18n import N_, Translate
 from repro.utils.stats import Interval
@@ -155,7 +156,7 @@ def _sure(_: Translate, rows: list[HostRow], written: Written) -> str:
     sessions = numbers.span(map(str, sorted(len(row.sessions) for row in rows)))
     intervals = [row.ratio.interval for row in rows if row.ratio and isinstance(row.ratio.interval, Interval)]
     if not intervals:
-        return _("n\u00a0=\u00a0{n}, no interval").format(n=sessions)
+        return _("n\u00a0=\u00a0{n}").format(n=sessions)
     low, high = min(interval.low for interval in intervals), max(interval.high for interval in intervals)
     return _("95%: {low}–{high}, n\u00a0=\u00a0{n}").format(low=written(low), high=written(high), n=sessions)
 
@@ -222,13 +223,12 @@ def in_words(_: Translate, host: MeasuredHost) -> tuple[str, ...]:
     return tuple(filter(None, (*by_model(_, host), over_published(_, host), scaled(_, host))))
 
 
-def how_to_read(_: Translate) -> str:
-    """What the numbers of the result are."""
+def how_to_read(_: Translate, folder: str = "../../") -> str:
+    """What the numbers of the result are; `folder` is that of the method's page from the page that shows them."""
     return _(
-        "Throughput of the port and of the tuned program over that of each baseline, lowest to highest of the "
-        "configurations; above 1 OneFlow is faster. In parentheses the range of the 95% intervals and the number n of sessions. "
-        "`pytorch` is PyTorch with its current fused operators, `pytorch-unfused` computes as the published program does."
-    )
+        "Throughput of OneFlow's two programs over that of each baseline, lowest to highest of the configurations: above 1 "
+        "OneFlow is faster ({method}). In parentheses the range of the 95% intervals and the number n of sessions."
+    ).format(method=link(_, "ratios", _("programs, baselines and intervals"), folder))
 
 
 def answer(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Section]:

@@ -112,11 +112,11 @@ def with_interval(_: Translate, row: HostRow | None, written: Written = numbers.
 
 
 def goal(_: Translate, row: HostRow) -> Cell:
-    """A row's target and how the row stands to it; a dash without one."""
-    if not row.target:
+    """A row's goal and how the row stands to it; a dash without one."""
+    if not row.goal:
         return NONE
     title, tone = STATUSES[row.status]
-    return Cell(str(row.target), row.target.at_least, note=_(title), tone=tone)
+    return Cell(str(row.goal), row.goal.at_least, note=_(title), tone=tone)
 
 
 def figures_of(drawn: list[Figure], name: str) -> list[Figure]:

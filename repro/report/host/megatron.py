@@ -24,7 +24,7 @@ from repro.report.host.cells import SHORT_PROGRAMS, figures_of
 from repro.report.host.configurations import configuration_name
 from repro.report.host.results import MeasuredHost
 from repro.report.host.rows import HostRow
-from repro.report.run.baselines import descriptions
+from repro.report.method import link
 from repro.report.run.programs import PROGRAMS
 from repro.report.tables import Field
 from repro.utils.i18n import Translate
@@ -112,12 +112,15 @@ def by_layout(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sec
     if any(row.published for row in rows):
         fields.append(Field(_("OneFlow / Megatron-LM, published (V100)"), partial(_published_cell, _), numeric=True))
     caption = _(
-        "Throughput over that of Megatron-Core in the same run. A layout is data x tensor x pipeline parallel sizes. "
-        "Published: OneFlow over Megatron-LM in the original case, on the number of V100s in parentheses. Releases, GPUs and "
-        "their number differ, so that only the ratios stand beside each other."
+        "Throughput over that of Megatron-Core in the same run, by data x tensor x pipeline parallel sizes; {baselines}. "
+        "Published: OneFlow over Megatron-LM in the original case, on the number of V100s in parentheses; only the ratios can "
+        "be compared ({method})."
+    ).format(
+        baselines=link(_, "programs", _("what the baselines are")),
+        method=link(_, "comparable", _("what can be compared")),
     )
     table = tables.table("megatron", rows, fields, caption)
-    blocks: tuple[Block, ...] = (*figures_of(drawn, "megatron"), descriptions(_, variants), table)
+    blocks: tuple[Block, ...] = (*figures_of(drawn, "megatron"), table)
     return [Section("megatron", _("How does GPT compare with Megatron, by layout?"), blocks)]
 
 

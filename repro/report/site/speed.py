@@ -12,6 +12,7 @@ from repro.report.host.cells import listed, subject
 from repro.report.host.measured import current, grouped, ratio_span
 from repro.report.host.results import MeasuredHost
 from repro.report.host.rows import HostRow
+from repro.report.method import link
 from repro.report.tables import Field
 from repro.utils.i18n import Translate
 
@@ -42,9 +43,9 @@ def how_to_read(_: Translate) -> str:
     return _(
         "Lowest to highest of the configurations; above 1 OneFlow is faster. n: sessions behind the least measured of "
         "them; one session says nothing about another machine or day. Port: computes what was published. Tuned: the same "
-        "model, made faster. `pytorch` uses fused attention and optimizers, as people do now; `pytorch-unfused` computes "
-        "what the published program does."
-    )
+        "model, made faster. The `-unfused` baselines compute what the published programs did; the others are the best that "
+        "people use today ({method})."
+    ).format(method=link(_, "programs", _("each of them"), "reports/"))
 
 
 def gpu(host: MeasuredHost) -> str:
