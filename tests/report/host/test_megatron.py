@@ -54,7 +54,7 @@ def test_every_layout_is_a_row_with_both_programs_over_both_variants(megatron_ho
     for row in table.rows:
         assert row[1].sort == pytest.approx(SPEEDS["published"] / SPEEDS[THEN], rel=1e-2)
         assert row[4].sort == pytest.approx(math.sqrt(1.02 / 1.005) * SPEEDS["tuned"] / SPEEDS[TODAY], rel=1e-3)
-        assert row[5].sort == pytest.approx(SPEEDS[TODAY] / SPEEDS[THEN], rel=1e-3)
+        assert row[5].sort == pytest.approx(SPEEDS[TODAY] / SPEEDS[THEN], rel=1e-2)
         assert all("n\xa0=\xa02" in cell.note for cell in row[1:6])
 
 

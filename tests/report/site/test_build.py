@@ -25,7 +25,7 @@ def test_what_is_committed_is_what_the_data_gives():
 
 def test_there_is_a_page_for_everything_in_both_languages(content, site):
     names = {page.name for page in pages(content)}
-    assert {"index", "claims", "published", "audit", "measured", "model", "reproduce", "history"} <= names
+    assert {"index", "claims", "published", "audit", "measured", "method", "model", "reproduce", "history"} <= names
     assert {f"report-{report.id}" for report in content.audit.material.reports} <= names
     assert {f"host-{host.name}" for host in content.hosts} <= names
     for language in LANGUAGES:
@@ -64,6 +64,23 @@ def test_every_table_has_a_caption_of_its_own(site):
         captions = re.findall(r"<caption[^>]*>\s*(.*?)\s*</caption>", text, re.DOTALL)
         assert len(captions) == text.count("<table ") and all(captions), page
         assert [each for each in captions if captions.count(each) > 1] == [], page
+
+
+def test_labels_for_those_who_hear_a_page_are_plain_words(site):
+    """Without Markdown: a screen reader would read out its backticks, brackets and asterisks."""
+    for page in site.rglob("*.html"):
+        labels = re.findall(r'aria-label="([^"]*)"', page.read_text("utf-8"))
+        assert [label for label in map(html.unescape, labels) if re.search(r"`|\]\(|\*\*|<", label)] == [], page
+
+
+def test_no_caption_is_a_link(site):
+    """The words of a caption say what is shown; links in it have words of their own."""
+    for page in site.rglob("*.html"):
+        text = page.read_text("utf-8")
+        captions = re.findall(r"<(?:fig)?caption[^>]*>(.*?)</(?:fig)?caption>", text, re.DOTALL)
+        assert [caption for caption in captions if re.fullmatch(r"\s*<a [^>]*>[^<]*</a>\.?\s*", caption)] == [], page
+        for figure in re.findall(r"<a [^>]*>(?:(?!</a>).)*<(?:figure|svg)", text, re.DOTALL):
+            raise AssertionError((page, figure[:80]))
 
 
 def test_no_page_has_an_anchor_twice(site):
