@@ -146,7 +146,9 @@ def test_a_printed_page_fits_the_paper(opened, address, name):
     )
     assert page.pdf(format="A4").startswith(b"%PDF")
     tall = f"each => each.getBoundingClientRect().height > {SHEET / 2}"
-    unbroken = f"[...document.querySelectorAll('tr, figure, li')].filter({tall}).map(each => each.textContent.slice(0, 80))"
+    unbroken = (
+        f"[...document.querySelectorAll('tr, figure, li')].filter({tall}).map(each => each.textContent.slice(0, 80))"
+    )
     assert page.evaluate(unbroken) == [], "what is kept on one sheet leaves at most half of the one before blank"
 
 

@@ -38,8 +38,8 @@ def gpus_text(_: Translate, host: MeasuredHost) -> str:
 
 def _one_kind(_: Translate, gpu: str, counts: list[int]) -> str:
     if counts == [1]:
-        return _("{name} (1 GPU)").format(name=gpu)
-    return _("{name} ({numbers} GPUs)").format(name=gpu, numbers=listed(_, map(str, counts)))
+        return _("{name} (machines with 1 GPU)").format(name=gpu)
+    return _("{name} (machines with {numbers} GPUs)").format(name=gpu, numbers=listed(_, map(str, counts)))
 
 
 def when(_: Translate, host: MeasuredHost) -> str:
@@ -223,6 +223,14 @@ def in_words(_: Translate, host: MeasuredHost) -> tuple[str, ...]:
     return tuple(filter(None, (*by_model(_, host), over_published(_, host), scaled(_, host))))
 
 
+def _checked(_: Translate, host: MeasuredHost) -> str:
+    """How a reader checks the page, and where the raw data are."""
+    return _(
+        "`make verify HOST={host}` recomputes every figure of this page from the logs in the [archives of the runs](#runs) "
+        "({method})."
+    ).format(host=host.name, method=link(_, "evidence", _("what is checked")))
+
+
 def how_to_read(_: Translate, folder: str = "../../") -> str:
     """What the numbers of the result are; `folder` is that of the method's page from the page that shows them."""
     return _(
@@ -237,5 +245,5 @@ def answer(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sectio
         return []
     items = in_words(_, host)
     blocks: list[Block] = [Text(how_to_read(_)), Items(items)] if items else []
-    blocks += [Text(text) for text in (believed(_, host),) if text]
+    blocks += [Text(text) for text in (believed(_, host), _checked(_, host)) if text]
     return [Section("answer", _("Result"), (*blocks, *figures_of(drawn, "ratios")))]

@@ -49,7 +49,7 @@ def family(report: str) -> str:
 
 def subject(unit: Unit) -> str:
     """What trains: the model and its precision."""
-    return ", ".join((name(family(unit.report)), name(unit.precision)))
+    return " ".join((name(family(unit.report)), name(unit.precision)))
 
 
 def listed(_: Translate, parts: Iterable[str]) -> str:

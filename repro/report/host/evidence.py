@@ -20,13 +20,8 @@ def evidence(_: Translate, host: MeasuredHost) -> list[Section]:
     """What was held against the runs before this page was written; nothing without runs."""
     if not host.runs:
         return []
-    made = _(
-        "Every figure is recomputed from the logs and metrics of all {n} successful attempts ({method}); `make verify "
-        "HOST={host}` repeats this."
-    ).format(
-        n=sum(kept_run.evidence.attempts for kept_run in host.runs),
-        host=host.name,
-        method=link(_, "evidence", _("what is checked")),
+    made = _("Every figure is recomputed from the logs and metrics of all {n} successful attempts ({method}).").format(
+        n=sum(kept_run.evidence.attempts for kept_run in host.runs), method=link(_, "evidence", _("what is checked"))
     )
     texts = (made, *_unproven(_, host), *_chain(_, host), _signed(_, host), *_removed(_, host), *_lost(_, host))
     blocks: list[Block] = [*map(Text, texts), *_remarks(_, host)]

@@ -29,6 +29,7 @@ def rendered() -> dict[Path, str]:
         page_names[method.FOLDER / method.file_name(language)] = "method"
     for index in INDEX:
         page_names |= {path: f"host-{path.parent.name}" for path in reproduced.glob(f"*/{index}")}
+    page_names[REPORTS / "claims.csv"] = "claims"
     return {path.resolve(): name for path, name in page_names.items()}
 
 

@@ -121,11 +121,14 @@ def test_the_words_and_the_first_screen_have_every_baseline(megatron_host):
     words = by_model(ENGLISH, megatron_host)
     assert [text.split("`")[1] for text in words] == sorted(EVERY_BASELINE, key=lambda name: (name[:1] != "m", name))
     (megatron,) = (text for text in words if "over `megatron`" in text)
-    assert megatron.startswith("**GPT, AMP** over `megatron`, 1, 2 and 4 GPUs: port 1.06 (95%: ")
-    rows = {row[2].text: row for row in speed.table(ENGLISH, [megatron_host]).rows}
+    assert megatron.startswith("**GPT AMP** over `megatron`, 1, 2 and 4 GPUs: port 1.06 (95%: ")
+    rows = {row[0].note: row for row in speed.table(ENGLISH, [megatron_host]).rows}
     assert set(rows) == set(EVERY_BASELINE)
-    assert rows["megatron"][3].text == "1, 2 and 4"
-    assert rows["pytorch-compiled"][4].text.endswith("(n = 2)")
+    assert rows["megatron"][1].note == "1, 2 and 4 GPUs"
+    assert (rows["pytorch-compiled"][2].text, rows["pytorch-compiled"][2].note) == ("0.80", "n\xa0=\xa02")
+    assert speed.conclusion(ENGLISH, [megatron_host]).startswith(
+        "port 0.79–1.06 × today's baselines and 1.36–1.59 × those"
+    )
 
 
 def test_a_series_has_one_colour_in_all_figures_of_the_page(megatron_host):

@@ -47,14 +47,14 @@ def section_of(host, name, language="en"):
 def test_the_page_opens_with_the_result_in_words_and_one_figure(reproduced):
     head = page(reproduced).split("\n## How fast")[0]
     assert head.startswith(
-        "# Measurements on NVIDIA H200 (4 GPUs)\n\nMeasured on NVIDIA H200 (4 GPUs), 2026-11-21: 3 of the "
+        "# Measurements on NVIDIA H200 (machines with 4 GPUs)\n\nMeasured on NVIDIA H200 (machines with 4 GPUs), 2026-11-21: 3 of the "
     )
     assert "1 in their published configuration and 2 shrunk or otherwise derived" in head
     assert (
-        "- **GPT, AMP** over `pytorch`, 1, 2 and 4 GPUs: port 0.90 (n\xa0=\xa01)\n"
-        "- **Over the published V100 throughput** (other hardware, no verdict): GPT, AMP: port " in head
+        "- **GPT AMP** over `pytorch`, 1, 2 and 4 GPUs: port 0.90 (n\xa0=\xa01)\n"
+        "- **Over the published V100 throughput** (other hardware, no verdict): GPT AMP: port " in head
     )
-    assert "- **Scaling efficiency**: GPT, AMP, port, 2 GPUs: " in head
+    assert "- **Scaling efficiency**: GPT AMP, port, 2 GPUs: " in head
     assert re.findall(r"figures/(\w+)\.en\.svg", head) == ["ratios"]
     assert "|" not in head, "no table before the figure"
     titles = re.findall(r"^## (.+)$", page(reproduced), re.MULTILINE)
@@ -113,9 +113,9 @@ def test_goals_say_who_set_them_and_why(host):
 def test_each_configuration_is_one_row_with_its_ratios(reproduced):
     rows = table(page(reproduced), "How fast compared with PyTorch?")
     assert [row["Configuration"] for row in rows] == [
-        "DP_1x1x1_2_1536x16 (GPT, AMP, 1 GPU)",
-        "DP_8x1x1_16_1536x16.as_2x1x1 (GPT, AMP, 2 GPUs)",
-        f"{SHARDED} (GPT, AMP, 4 GPUs)",
+        "DP_1x1x1_2_1536x16 (GPT AMP, 1 GPU)",
+        "DP_8x1x1_16_1536x16.as_2x1x1 (GPT AMP, 2 GPUs)",
+        f"{SHARDED} (GPT AMP, 4 GPUs)",
     ]
     assert {row["Port / pytorch"] for row in rows} == {"0.900 (n\xa0=\xa01)"}
     every = table(page(reproduced), "Every comparison, with its runs")
