@@ -235,7 +235,7 @@ def how_to_read(_: Translate, folder: str = "../../") -> str:
     """What the numbers of the result are; `folder` is that of the method's page from the page that shows them."""
     return _(
         "Throughput over that of each baseline, lowest to highest of the configurations; above 1 OneFlow is faster. In "
-        "parentheses the range of the 95% intervals and the number n of sessions ({method})."
+        "parentheses 95% intervals and the number n of sessions ({method})."
     ).format(method=link(_, "ratios", _("programs, baselines and intervals"), folder))
 
 

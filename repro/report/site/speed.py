@@ -47,8 +47,8 @@ def how_to_read(_: Translate) -> str:
     return _(
         "Lowest to highest of the configurations; above 1 OneFlow is faster. n: sessions behind the least measured of "
         "them; one session says nothing about another machine or day. Port: computes what was published. Tuned: the same "
-        "model, made faster. The `-unfused` baselines compute what the published programs did; the others are the best that "
-        "people use today ({method})."
+        "model, made faster. The `-unfused` baselines compute what the published programs did; the others are what people run "
+        "today ({method})."
     ).format(method=link(_, "programs", _("each of them"), "reports/"))
 
 

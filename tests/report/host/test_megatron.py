@@ -127,7 +127,7 @@ def test_the_words_and_the_first_screen_have_every_baseline(megatron_host):
     assert rows["megatron"][1].note == "1, 2 and 4 GPUs"
     assert (rows["pytorch-compiled"][2].text, rows["pytorch-compiled"][2].note) == ("0.80", "n\xa0=\xa02")
     assert speed.conclusion(ENGLISH, [megatron_host]).startswith(
-        "port 0.79–1.06 × today's baselines and 1.36–1.59 × those"
+        "port 0.80–1.06 × today's baselines and 1.36–1.59 × those"
     )
 
 
