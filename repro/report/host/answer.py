@@ -198,6 +198,8 @@ def believed(_: Translate, host: MeasuredHost) -> str:
                 "Every comparison comes from a single session, so none has an interval: another day may give another ratio."
             )
         )
+    elif rows and not single:
+        sentences.append(_("Every comparison has an interval over several sessions."))
     elif rows:
         text = _(
             "{several} of {rows} comparisons have an interval over several sessions; the others come from a single one."

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 
 from repro.analysis.relations import layout_text
-from repro.models.programs import KINDS
+from repro.models.programs import KINDS, PUBLISHED, TUNED
 from repro.models.variants import MEGATRON
 from repro.planning.derived import case_in_precision
 from repro.planning.unit import Unit
@@ -100,7 +100,7 @@ def by_layout(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sec
                 _("{program} / {baseline}").format(program=_(SHORT_PROGRAMS[program]), baseline=variant),
                 partial(_over, _, program=program, variant=variant),
                 numeric=True,
-                minor=variant != variants[-1],
+                minor=(program, variant) in ((PUBLISHED, TODAY), (TUNED, THEN)),
             )
             for variant in variants
             for program in programs

@@ -9,7 +9,7 @@ from repro.published.figures import load_peers
 from repro.report.charts.series import AS_PUBLISHED, NAMES, PORT, style
 from repro.report.document import Figure
 from repro.report.host import page as host_page
-from repro.report.host.answer import by_model
+from repro.report.host.answer import believed, by_model
 from repro.report.host.figures import figure_specs
 from repro.report.host.measured import over_pytorch
 from repro.report.host.megatron import THEN, TODAY, by_layout, layout_rows, megatron_figure
@@ -47,6 +47,13 @@ def test_every_layout_is_a_row_with_both_programs_over_both_variants(megatron_ho
         "Port / megatron",
         "Tuned / megatron",
         "megatron / megatron-unfused",
+        "OneFlow / Megatron-LM, published (V100)",
+    ]
+    narrow = [column.title for column in table.columns if not column.minor]
+    assert narrow == [
+        "Layout",
+        "Port / megatron-unfused",
+        "Tuned / megatron",
         "OneFlow / Megatron-LM, published (V100)",
     ]
     assert {row[0].text for row in table.rows} == LAYOUTS
@@ -122,6 +129,9 @@ def test_the_words_and_the_first_screen_have_every_baseline(megatron_host):
     assert [text.split("`")[1] for text in words] == sorted(EVERY_BASELINE, key=lambda name: (name[:1] != "m", name))
     (megatron,) = (text for text in words if "over `megatron`" in text)
     assert megatron.startswith("**GPT AMP** over `megatron`, 1, 2 and 4 GPUs: port 1.06 (95%: ")
+    assert believed(ENGLISH, megatron_host).startswith(
+        "Every comparison has an interval over several sessions. Nothing"
+    )
     rows = {row[0].note: row for row in speed.table(ENGLISH, [megatron_host]).rows}
     assert set(rows) == set(EVERY_BASELINE)
     assert rows["megatron"][1].note == "1, 2 and 4 GPUs"
