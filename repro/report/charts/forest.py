@@ -19,7 +19,7 @@ ROW, HEADING, GAP, TITLE = 17, 18, 12, 16
 PAD = 1.04
 """The factor by which the scale goes beyond the outermost values."""
 APART = 3.5
-"""Points by which the series of a row lie above and below its middle."""
+"""Points by which two series of a row lie above and below its middle, and by half of which each further one does."""
 TICKS = (0.125, 0.25, 0.5, 0.7, 1, 1.4, 2, 3, 4, 8, 16)
 
 
@@ -68,6 +68,15 @@ class ForestChart:
         return sentence(f"{self.title} ({self.subtitle})", parts)
 
     @property
+    def _apart(self) -> float:
+        return APART * max(1.0, len(self.series) / 2)
+
+    @property
+    def _row(self) -> float:
+        """The height of a row, in points: more where it has more than two series."""
+        return ROW + 2 * (self._apart - APART)
+
+    @property
     def _rows(self) -> list[ForestRow]:
         return [row for _heading, rows in self.groups for row in rows]
 
@@ -90,11 +99,11 @@ class ForestChart:
             yield at + HEADING / 2 + 2, heading, None
             at += HEADING
             for row in rows:
-                yield at + ROW / 2, row.label, row
-                at += ROW
+                yield at + self._row / 2, row.label, row
+                at += self._row
 
     def draw(self) -> Drawing:
-        height = HEADING * len(self.groups) + ROW * len(self._rows)
+        height = HEADING * len(self.groups) + self._row * len(self._rows)
         head = TOP + legend_height(self.series) + (TITLE if any(self.panels) else 0)
         canvas = Canvas(head + height + 22, self.title, self.subtitle)
         canvas.legend(TOP, self.series, self._handle)
@@ -129,7 +138,7 @@ class ForestChart:
 
     def _draw_point(self, axes: Axes, at: float, point: ForestPoint) -> None:
         series, style = len(self.series), self.styles[point.series]
-        at += APART * (2 * point.series - series + 1) / (series - 1) if series > 1 else 0
+        at += self._apart * (2 * point.series - series + 1) / (series - 1) if series > 1 else 0
         if point.interval:
             axes.plot(point.interval, (at, at), color=style.ink.light, linewidth=1.8, solid_capstyle="butt")
         axes.plot(point.value, at, linestyle="", **_dot(style, filled=point.printed or point.interval is not None))

@@ -12,6 +12,7 @@ from repro.report import numbers, tables
 from repro.report.document import Cell, Table
 from repro.report.host.answer import NAMED, sizes
 from repro.report.host.cells import listed, subject
+from repro.report.host.configurations import configuration_name
 from repro.report.host.measured import current, grouped, ratio_span
 from repro.report.host.results import MeasuredHost
 from repro.report.host.rows import HostRow
@@ -66,27 +67,32 @@ def short_names(hosts: Sequence[MeasuredHost]) -> dict[str, str]:
 
 
 def conclusion(_: Translate, hosts: Sequence[MeasuredHost]) -> str:
-    """What both programs have of the throughput of today's baselines and of those that compute as published; empty without."""
-    rows = [row for host in hosts for row in _comparable(host.ratios) if row.ratio]
+    """What both programs have of the throughput of the fastest baseline and of those that compute as published.
+
+    The fastest is that of each configuration. Empty without a ratio.
+    """
     parts = []
     for program in KINDS:
-        kinds = [
-            text.format(ratio=ratio_span(mine, _two_decimals))
-            for text, unfused in (
-                (_("{ratio} × today's baselines"), False),
-                (_("{ratio} × those that compute as published"), True),
-            )
-            if (
-                mine := [
-                    row
-                    for row in rows
-                    if row.unit.program == program and row.base.label.endswith("-unfused") == unfused
-                ]
-            )
+        mine = [(host, row) for host in hosts for row in _comparable(host.ratios) if row.unit.program == program]
+        fastest: dict[tuple[str, str], float] = {}
+        for host, row in mine:
+            if row.ratio and not _as_published(row):
+                key = (host.name, configuration_name(row))
+                fastest[key] = min(row.ratio.value, fastest.get(key, row.ratio.value))
+        today = numbers.span(map(_two_decimals, sorted(fastest.values())))
+        then = ratio_span((row for _host, row in mine if _as_published(row)), _two_decimals)
+        ratios = [
+            *([_("{ratio} × the fastest of today's baselines").format(ratio=today)] if fastest else []),
+            *([_("{ratio} × those that compute as published").format(ratio=then)] if then != numbers.NOTHING else []),
         ]
-        if kinds:
-            parts.append(_("{program} {ratios}").format(program=_(NAMED[program]), ratios=listed(_, kinds)))
+        if ratios:
+            parts.append(_("{program} {ratios}").format(program=_(NAMED[program]), ratios=listed(_, ratios)))
     return _("; ").join(parts)
+
+
+def _as_published(row: HostRow) -> bool:
+    """Whether a row is over a baseline that computes as the published program did."""
+    return row.base.label.endswith("-unfused")
 
 
 def scaling(_: Translate, hosts: Sequence[MeasuredHost]) -> str:

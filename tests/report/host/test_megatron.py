@@ -137,8 +137,16 @@ def test_the_words_and_the_first_screen_have_every_baseline(megatron_host):
     assert rows["megatron"][1].note == "1, 2 and 4 GPUs"
     assert (rows["pytorch-compiled"][2].text, rows["pytorch-compiled"][2].note) == ("0.80", "n\xa0=\xa02")
     assert speed.conclusion(ENGLISH, [megatron_host]).startswith(
-        "port 0.80–1.06 × today's baselines and 1.36–1.59 × those"
+        "port 0.80–1.06 × the fastest of today's baselines and 1.36–1.59 × those"
     )
+
+
+def test_the_fastest_baseline_of_each_configuration_is_what_may_be_concluded(megatron_host):
+    single = [row for row in megatron_host.ratios if row.unit.world_size == 1]
+    text = speed.conclusion(ENGLISH, [Changed(megatron_host, ratios=single)])
+    compiled = SPEEDS["published"] / SPEEDS["pytorch-compiled"] * math.sqrt(1.01)
+    assert text.startswith(f"port {compiled:.2f} × the fastest of today's baselines and "), text
+    assert speed.conclusion(ENGLISH, [Changed(megatron_host, ratios=[])]) == ""
 
 
 def test_a_series_has_one_colour_in_all_figures_of_the_page(megatron_host):
