@@ -5,6 +5,7 @@ from __future__ import annotations
 from repro.analysis.independence import student_coverage
 from repro.report import numbers
 from repro.report.document import Block, Document, Items, Section, Text
+from repro.report.effects import how_timed
 from repro.report.host.rows import APART, LEAST_SESSIONS
 from repro.report.run.baselines import DESCRIPTIONS, descriptions
 from repro.report.run.verdicts import meaning
@@ -41,6 +42,7 @@ def build(language: str) -> Document:
         ("memory", _("How memory is counted"), _memory(_)),
         ("comparable", _("What can be compared with the published figures"), _comparable(_)),
         ("expectation", _("What is expected"), _expected(_)),
+        ("kernels", _("How newer kernels were timed"), (how_timed(_),)),
         ("goals", _("Goals"), _goals(_)),
         ("audit", _("How the published figures are audited"), _audit(_)),
         ("evidence", _("How runs are kept and checked"), _evidence(_)),

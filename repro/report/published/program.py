@@ -40,10 +40,16 @@ def kept_otherwise(sheet: Sheet, language: str) -> Section | None:
     )
     table = deviation_table(_, language, "deviations", report_deviations, measured=effects(_, (report.id,)))
     gained = gains((report.id,))
-    more = (gain_text(_, gained), gain_table(_, "gains", gained)) if gained else ()
+    more = (
+        (gain_text(_, gained, link(_, "kernels", _("how they were timed"), "../")), gain_table(_, "gains", gained))
+        if gained
+        else ()
+    )
     return Section("deviations", _("Deviations from the published program"), (text, table, *more))
 
 
 def past_kernels(sheet: Sheet) -> Section | None:
     """What was timed for the deviations in kernels."""
-    return measurement_section(sheet._, sheet.cases) if sheet.report.ported else None
+    _ = sheet._
+    method = link(_, "kernels", _("how they were timed"), "../")
+    return measurement_section(_, sheet.cases, method) if sheet.report.ported else None

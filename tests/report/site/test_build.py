@@ -165,7 +165,7 @@ def test_the_home_page_has_the_ratios_of_todays_code_in_the_published_precision(
                 values = sorted(f"{row.ratio.value:.2f}" for row in rows)
                 least = min((len(row.sessions) for row in rows), default=0)
                 expected = (numbers.span(values), f"n\xa0=\xa0{least}") if values else ("–", "")
-                cell = shown[f"{model} {cells.name(precision)}", "pytorch", column]
+                cell = shown.get((f"{model} {cells.name(precision)}", "pytorch", column), Cell("–"))
                 assert (cell.text, cell.note) == expected
     assert len({row[1].text for row in table.rows}) == len(content.hosts) >= 2
     assert speed.table(_, ()) is None and speed.scaling(_, ()) == ""
