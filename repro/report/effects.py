@@ -76,8 +76,8 @@ def gain_text(_: Translate, case_gains: Mapping[str, Gain], method: str = "") ->
     ids = dict.fromkeys(deviation for case_gain in case_gains.values() for deviation in case_gain.by_deviation)
     gpus = dict.fromkeys(gpu for case_gain in case_gains.values() for gpu in case_gain.gpus)
     text = _(
-        "For reasons that are not the reader's, the port is expected to be {span} faster than the program of that time: "
-        "its kernels for {operators} are newer (timed on {gpus}, scaled to {target}; {method})."
+        "The port is expected to be {span} faster than the program of that time for its newer kernels alone ({operators}; timed "
+        "on {gpus}, scaled to {target}; {method})."
     ).format(
         span=percent_span(hull(case_gain.faster for case_gain in case_gains.values())),
         operators=_(", ").join(_(TITLES[deviation]) for deviation in ids),

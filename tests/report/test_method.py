@@ -41,7 +41,7 @@ def test_the_coverage_of_intervals_is_the_simulated_one():
     assert f"they hold {numbers.percentage(min(coverages))} to {numbers.percentage(max(coverages))}" in text()
 
 
-WORDS = 30
+WORDS = 35
 """A paragraph that is longer holds for one page only."""
 
 
