@@ -27,7 +27,7 @@ from repro.launch.slurm.client import SlurmClient, SlurmError, SlurmJob, parse_a
 from repro.launch.slurm.jobs import Jobs
 from repro.planning.unit import Unit
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
-from tests.support.patience import wait_until
+from tests.support.patience import patience, wait_until
 from tests.support.slurm import lay_slurm
 
 ODD = 'it\'s "a" $(touch x) `y` \\ case'
@@ -290,7 +290,7 @@ def jobs_of(site, code=None, **changes):
 
 
 def attempt(site, unit=None, limits=None, **changes):
-    make = slurm_attempts(jobs_of(site, **changes), limits or Limits(stall_timeout_s=20), True)
+    make = slurm_attempts(jobs_of(site, **changes), limits or Limits(stall_timeout_s=patience(10)), True)
     return make(unit or unit_of(), site.parent / "attempt")
 
 
