@@ -46,21 +46,30 @@ def effects(_: Translate, reports: Iterable[str]) -> dict[str, str]:
     """The measured effect of each deviation on these reports' cases; nothing for those that were not measured."""
     case_gains = gains(reports).values()
     ids = dict.fromkeys(deviation for case_gain in case_gains for deviation in case_gain.by_deviation)
-    text = _("Measured: {span} faster in the published cases.")
     return {
-        deviation: text.format(
-            span=percent_span(
-                hull(case_gain.of(deviation) for case_gain in case_gains if deviation in case_gain.by_deviation)
-            )
-        )
+        deviation: _effect(_, deviation, [case_gain for case_gain in case_gains if deviation in case_gain.by_deviation])
         for deviation in ids
     }
+
+
+def _effect(_: Translate, deviation: str, case_gains: list[Gain]) -> str:
+    text = _("Kernels timed on {gpus}, scaled to {target}: {span} faster in the published cases.")
+    return text.format(
+        span=percent_span(hull(case_gain.of(deviation) for case_gain in case_gains)), **_gpus(_, case_gains)
+    )
+
+
+def _gpus(_: Translate, case_gains: Iterable[Gain]) -> dict[str, str]:
+    """The GPUs that were measured, and the published ones that the times were scaled to."""
+    of_cases = list(case_gains)
+    measured = dict.fromkeys(gpu for case_gain in of_cases for gpu in case_gain.gpus)
+    published = dict.fromkeys(case_gain.target for case_gain in of_cases)
+    return {"gpus": _(", ").join(measured), "target": _(", ").join(published)}
 
 
 def gain_text(_: Translate, case_gains: Mapping[str, Gain]) -> Text:
     """The gains of all measured deviations together, over these configurations."""
     ids = dict.fromkeys(deviation for case_gain in case_gains.values() for deviation in case_gain.by_deviation)
-    gpus = dict.fromkeys(gpu for case_gain in case_gains.values() for gpu in case_gain.gpus)
     text = _(
         "For reasons that are not the reader's, the port is expected to be {span} faster than the program of that time: "
         "its kernels for {operators} are newer. Kernels with the passes of the old ones were timed against those of "
@@ -72,8 +81,7 @@ def gain_text(_: Translate, case_gains: Mapping[str, Gain]) -> Text:
         text.format(
             span=percent_span(hull(case_gain.faster for case_gain in case_gains.values())),
             operators=_(", ").join(_(TITLES[deviation]) for deviation in ids),
-            gpus=_(", ").join(gpus),
-            target=_(", ").join(dict.fromkeys(case_gain.target for case_gain in case_gains.values())),
+            **_gpus(_, case_gains.values()),
         )
     )
 
