@@ -184,7 +184,7 @@ def _deviations(_: Translate, host: MeasuredHost, language: str) -> list[Section
         return []
     links = listed(_, (f"[{report}](../../published/{report}.{language}.md)" for report in reports))
     text = _(
-        "The port runs the published program on oneflow 0.8.0. The tuned program has the same mathematics, with faster "
+        "The port is the published program, rewritten operator by operator for oneflow 0.8.0. The tuned program has the same mathematics, with faster "
         "operators and other options, and never affects a verdict. The page of each report has every deviation and option: {reports}."
     ).format(reports=links)
     return [Section("deviations", _("Deviations from the published programs"), (Text(text),), folded=True)]
