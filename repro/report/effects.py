@@ -105,7 +105,7 @@ def gain_table(_: Translate, id: str, case_gains: Mapping[str, Gain]) -> Table:
         )
         for name, case_gain in case_gains.items()
     )
-    return Table(id, columns, rows)
+    return Table(id, columns, rows, _("What newer kernels are expected to gain:"))
 
 
 def _span(span: Span) -> Cell:
