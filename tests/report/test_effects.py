@@ -102,6 +102,7 @@ def test_measured_deviations_are_marked_and_the_others_keep_their_estimates(reco
     assert said in rows[LAYER_NORM][4] and rows[LAYER_NORM][5] == "measurement"
     assert said not in rows["cuda-of-wheel"][4] and rows["cuda-of-wheel"][5] == "estimate"
     assert "Other deviations keep their estimates." in texts(section)
+    assert tables(section)["gains"].caption, "the section has two tables, and its title names one"
     assert len(tables(section)["gains"].rows) == len([each for each in CASES.cases if each.report == report.id])
 
 
