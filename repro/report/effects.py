@@ -73,9 +73,10 @@ def gain_text(_: Translate, case_gains: Mapping[str, Gain]) -> Text:
     text = _(
         "For reasons that are not the reader's, the port is expected to be {span} faster than the program of that time: "
         "its kernels for {operators} are newer. Kernels with the passes of the old ones were timed against those of "
-        "OneFlow 0.8.0 on {gpus} (`make effects`). The difference was scaled to {target} by memory bandwidth, which limits "
-        "nearly all of these kernels, and by multiprocessors times clock; the range covers both, and data in the GPU's "
-        "cache or not. Other deviations keep their estimates."
+        "OneFlow 0.8.0 on {gpus} (`make effects`). The difference was scaled to {target} by memory bandwidth and by "
+        "multiprocessors times clock, one or the other of which limits kernels that fill a GPU; the range covers both, and "
+        "data in the GPU's cache or not. For kernels too short to fill one, its lower end may be too high. Other deviations "
+        "keep their estimates."
     )
     return Text(
         text.format(
@@ -139,8 +140,9 @@ def _table(_: Translate, measured: TimedOperators, cases: list[Case]) -> Table:
         Field(_("2020 (GB/s)"), lambda operator: operator.bytes / operator.cold_ms / 1e6, count),
     )
     timed = [operator for operator in measured.operators if operator.key in keys]
-    name = from_devices(measured.gpu, 1).gpu.name
-    return table(f"past-{name}", timed, fields, _("On {gpu}:").format(gpu=measured.gpu))
+    gpu = from_devices(measured.gpu, 1).gpu
+    caption = _("On {gpu}, whose memory has {peak} GB/s:").format(gpu=measured.gpu, peak=f"{gpu.bandwidth_gbs:.0f}")
+    return table(f"past-{gpu.name}", timed, fields, caption)
 
 
 def _milliseconds(ms: float) -> Cell:

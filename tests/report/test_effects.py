@@ -149,6 +149,7 @@ def test_the_text_of_a_measured_deviation_has_no_speed_of_its_own():
 def test_what_was_timed_is_listed_for_the_report_that_calls_it(recorded):
     section = timed_section(Sheet(_, audit(), CASES.report("gpt2-small-2020-12")))
     rows = tables(section)["past-h100-80"].rows
+    assert tables(section)["past-h100-80"].caption == "On NVIDIA H100 80GB HBM3, whose memory has 3350 GB/s:"
     assert len(rows) == 2 * 10  # five operators at two batch sizes, in both directions
     assert [cell.text for cell in rows[0]][:3] == ["softmax 2020-12 12288×1024", "forward", "6"]
     assert timed_section(Sheet(_, audit(), CASES.report("resnet50-2020-08-08"))) is None

@@ -18,7 +18,7 @@ PROGRAMS = {"Megatron-LM": "megatron-unfused"}
 """The variant of the baselines that computes what a peer's program did."""
 
 
-class Pair(NamedTuple):
+class BesidePeer(NamedTuple):
     """What a kept run of a host has of OneFlow and of a peer's program, for the same training."""
 
     host: str
@@ -70,7 +70,7 @@ def _row(comparison: Comparison, audit: Audit, hosts: Iterable[MeasuredHost]) ->
     }
 
 
-def _pairs(comparison: Comparison, hosts: Iterable[MeasuredHost]) -> Iterator[Pair]:
+def _pairs(comparison: Comparison, hosts: Iterable[MeasuredHost]) -> Iterator[BesidePeer]:
     """OneFlow's figures for this case or one derived from it, each beside the peer's program in the same kept run."""
     variant, case = PROGRAMS.get(comparison.peer.framework), comparison.case
     if variant is None or case is None:
@@ -82,10 +82,10 @@ def _pairs(comparison: Comparison, hosts: Iterable[MeasuredHost]) -> Iterator[Pa
                 theirs = others.get(ours.unit.tuned_of or ours.unit.name)
                 of_case = case.name in (*ours.unit.stands_for, *ours.unit.derived_from)
                 if of_case and not ours.unit.baseline_of and ours.throughput and theirs and theirs.throughput:
-                    yield Pair(host.name, kept_run, ours, theirs)
+                    yield BesidePeer(host.name, kept_run, ours, theirs)
 
 
-def _measured(comparison: Comparison, pairs: Iterable[Pair]) -> Iterator[MeasuredClaim]:
+def _measured(comparison: Comparison, pairs: Iterable[BesidePeer]) -> Iterator[MeasuredClaim]:
     """The ratio of throughputs of the pairs that ran this very case."""
     for pair in pairs:
         unit, repeats = pair.ours.unit, len(pair.ours.throughputs)
