@@ -74,7 +74,7 @@ def gain_text(_: Translate, case_gains: Mapping[str, Gain]) -> Text:
         "For reasons that are not the reader's, the port is expected to be {span} faster than the program of that time: "
         "its kernels for {operators} are newer. Kernels with the passes of the old ones were timed against those of "
         "OneFlow 0.8.0 on {gpus} (`make effects`). The difference was scaled to {target} by memory bandwidth and by "
-        "multiprocessors times clock, one or the other of which limits kernels that fill a GPU; the range covers both, and "
+        "multiprocessors times clock; one of them limits kernels that fill a GPU, the range covers both, and "
         "data in the GPU's cache or not. For kernels too short to fill one, its lower end may be too high. Other deviations "
         "keep their estimates."
     )
