@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 
 from repro.planning.derived import in_precision, shrink, shrunk_cases, with_iterations, with_port
 from repro.planning.programs import DEFAULT_PROGRAMS, in_programs
@@ -16,6 +16,7 @@ from repro.planning.trainer_config import (
 )
 from repro.planning.unit import TF32, PlanError, Unit
 from repro.published.cases import Case
+from repro.published.trainer_config import TrainerConfig
 from repro.utils.i18n import N_
 from repro.utils.sequential import Look, Looks, make_looks
 from repro.utils.stats import order_coverage
@@ -81,7 +82,9 @@ class Plan:
 
     def as_json(self) -> dict:
         """The plan as a run's record keeps it."""
-        return asdict(self)
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        looks = tuple(map(asdict, self.looks))
+        return {**values, "units": tuple(unit.as_json() for unit in self.units), "looks": looks}
 
     @classmethod
     def from_json(cls, content: dict) -> "Plan":
@@ -219,10 +222,10 @@ def _shrunk_units(pairs: list[tuple[Case, Case]], published: list[Unit]) -> list
     units: dict[str, Unit] = {}
     published_keys = {_key(unit) for unit in published}
     for case, shrunk in pairs:
-        unit = replace(_published_unit(shrunk), stands_for=(), derived_from=(case.origin,))
+        unit = replace(_published_unit(shrunk), stands_for=(), derived_from=(case.published_as.name,))
         key = _key(unit)
         if key in units:
-            units[key] = replace(units[key], derived_from=(*units[key].derived_from, case.origin))
+            units[key] = replace(units[key], derived_from=(*units[key].derived_from, case.published_as.name))
         elif key not in published_keys:
             units[key] = unit
     return list(units.values())
@@ -230,7 +233,7 @@ def _shrunk_units(pairs: list[tuple[Case, Case]], published: list[Unit]) -> list
 
 def _key(unit: Unit) -> str:
     """A key that is equal for units with the same configuration and measuring rule."""
-    return json.dumps([{**unit.config, "case": ""}, unit.rule], sort_keys=True)
+    return json.dumps([replace(unit.config, case="").as_json(), unit.rule], sort_keys=True)
 
 
 def _in_turn(units: Sequence[Unit], programs: tuple[str, ...], baselines: tuple[str, ...]) -> tuple[Unit, ...]:
@@ -240,7 +243,7 @@ def _in_turn(units: Sequence[Unit], programs: tuple[str, ...], baselines: tuple[
     """
     ordered: list[Unit] = []
     for unit in units:
-        group = in_programs(unit, programs, same_losses=unit.config["device"] == "cpu")
+        group = in_programs(unit, programs, same_losses=unit.config.device == "cpu")
         ordered += [*group, *_baselines(group[0], baselines)]
     _refuse_idle(ordered, baselines)
     return tuple(ordered)
@@ -252,7 +255,7 @@ def _refuse_idle(units: Sequence[Unit], names: tuple[str, ...]) -> None:
 
     idle = set(names) - set(DEFAULT) - {unit.variant for unit in units}
     for name in sorted(idle):
-        raise PlanError(f"BASELINES={name} can run none of these cases: {refusal(units[0].config, name)}")
+        raise PlanError(f"BASELINES={name} can run none of these cases: {refusal(units[0].config.as_json(), name)}")
 
 
 def _baselines(unit: Unit, names: tuple[str, ...]) -> list[Unit]:
@@ -264,16 +267,16 @@ def _baselines(unit: Unit, names: tuple[str, ...]) -> list[Unit]:
         replace(
             unit,
             name=f"{unit.name}.{name}",
-            config={**config, "case": f"{unit.name}.{name}"},
+            config=replace(TrainerConfig.from_json(config), case=f"{unit.name}.{name}"),
             stands_for=(),
             derived_from=(),
-            reference=unit.name if config["device"] == "cpu" else None,
-            case="",
+            reference=unit.name if unit.config.device == "cpu" else None,
+            case=None,
             variant=name,
             framework="pytorch",
             baseline_of=unit.name,
         )
-        for name, config in baseline_configs(unit.config, names, unit.tf32).items()
+        for name, config in baseline_configs(unit.config.as_json(), names, unit.tf32).items()
     ]
 
 
@@ -288,18 +291,18 @@ def _too_large(case: Case, gpus: int) -> dict:
 
 def _published_unit(case: Case) -> Unit:
     """The unit of a case; it covers the case unless it was derived from the published one."""
-    config = {"case": case.name, **config_of(case, "cuda")}
-    stands_for, derived_from = ((), (case.origin,)) if case.derived else ((case.origin,), ())
+    published = case.published_as
+    stands_for, derived_from = ((), (published.name,)) if case.derived else ((published.name,), ())
     return Unit(
         case.name,
         case.model,
-        config,
+        config_of(case, "cuda"),
         asdict(case.rule),
         case.global_batch,
         stands_for,
         derived_from=derived_from,
         report=case.report,
-        case=case.origin,
+        case=published,
         tf32=case.precision == TF32,
     )
 
@@ -318,5 +321,5 @@ def _smoke_units(cases: Sequence[Case], processes: int) -> tuple[Unit, ...]:
     return tuple(sorted(units.values(), key=lambda unit: (unit.reference is not None, unit.cost)))
 
 
-def _smoke_unit(name: str, case: Case, config: dict) -> Unit:
-    return Unit(name, case.model, {"case": name, **config}, asdict(case.rule), SMOKE_GLOBAL_BATCH, report=case.report)
+def _smoke_unit(name: str, case: Case, config: TrainerConfig) -> Unit:
+    return Unit(name, case.model, replace(config, case=name), asdict(case.rule), SMOKE_GLOBAL_BATCH, report=case.report)

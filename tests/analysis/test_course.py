@@ -10,6 +10,7 @@ from repro.analysis.course import contradictions, remarks
 from repro.planning.plan import Plan, make_plan
 from repro.published.cases import load_catalogue
 from repro.utils.sequential import Look
+from tests.support import synthetic
 from tests.support.attempts import recorded
 
 CASE, OTHER = "DP_1x1x1_2_1536x16", "bert_1n1g_bs24"
@@ -29,7 +30,7 @@ IN_TURN = [attempt(CASE, 1, 0), attempt(OTHER, 1, 10), attempt(CASE, 2, 20), att
 
 
 def description(name=NAME, created=CREATED, **environment):
-    return {"id": name, "created": created, "environment": environment}
+    return {"id": name, "created": created, "environment": synthetic.environment(**environment)}
 
 
 def said(attempts, plan=PLAN, **changes):

@@ -2,7 +2,6 @@
 
 import json
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -30,6 +29,7 @@ from repro.runs.metrics import METRICS
 from repro.runs.record import RecordError, Run
 from tests.support import raw_output
 from tests.support.attempts import recorded
+from tests.support.configs import configured
 from tests.support.synthetic import add_attempt, edit_starts, environment, published_run
 
 KEPT = sorted(REPRODUCED.glob("*/runs/[0-9]*.zip"))
@@ -162,7 +162,7 @@ def test_a_commit_is_there_absent_or_unknown_and_each_is_said(run):
 # How near is the same: each comparison by itself
 
 (UNIT,) = make_plan([CASE], 8, "published", 1).units
-INTERVAL, ITERATIONS, BATCH = UNIT.config["log_interval"], UNIT.config["iterations"], UNIT.global_batch
+INTERVAL, ITERATIONS, BATCH = UNIT.config.log_interval, UNIT.config.iterations, UNIT.global_batch
 SPEED = 40.0
 
 
@@ -320,7 +320,7 @@ def test_a_configuration_that_is_not_the_planned_one_is_named(tmp_path):
     log, written = log_of(events()), events()
 
     def said(**changes):
-        config = {**UNIT.config, "output": "/anywhere", **changes}
+        config = {**UNIT.config.as_json(), "output": "/anywhere", **changes}
         (tmp_path / "config.json").write_text(
             json.dumps({key: value for key, value in config.items() if value != "left"})
         )
@@ -472,20 +472,20 @@ def test_what_ended_is_said_with_its_iterations(tmp_path):
 
 def test_where_a_node_has_its_stand_in_is_no_difference(tmp_path):
     data = {"kind": "text", "standin": "small"}
-    unit = replace(UNIT, config={**UNIT.config, "data": data})
+    unit = configured(UNIT, data=data)
     for ran, differs in (
         ({**data, "folder": "/somewhere"}, False),
         ({**data, "standin": "large", "folder": "/somewhere"}, True),
         ({"kind": "text", "folder": "/somewhere"}, True),
     ):
-        (tmp_path / "config.json").write_text(json.dumps({**unit.config, "data": ran}))
+        (tmp_path / "config.json").write_text(json.dumps({**unit.config.as_json(), "data": ran}))
         found = [each.what for each in _of_configuration(unit, "x", tmp_path, log_of(events()), events())]
         assert found == (["data"] if differs else []), ran
-    own = replace(UNIT, config={**UNIT.config, "data": {"kind": "text", "folder": "/data"}})
-    (tmp_path / "config.json").write_text(json.dumps(own.config))
+    own = configured(UNIT, data={"kind": "text", "folder": "/data"})
+    (tmp_path / "config.json").write_text(json.dumps(own.config.as_json()))
     assert list(_of_configuration(own, "x", tmp_path, log_of(events()), events())) == [], "files of one's own"
     (tmp_path / "config.json").write_text(
-        json.dumps({key: value for key, value in UNIT.config.items() if key != "data"})
+        json.dumps({key: value for key, value in UNIT.config.as_json().items() if key != "data"})
     )
     assert [each.what for each in _of_configuration(UNIT, "x", tmp_path, log_of(events()), events())] == ["data"]
 

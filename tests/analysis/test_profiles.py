@@ -237,7 +237,7 @@ def test_a_plan_has_short_runs_of_the_published_shapes_that_stand_for_nothing():
     own = plan.units[0]
     assert (plan.kind, plan.scale, plan.repeats, plan.looks) == ("profile", "published", 1, ())
     assert (own.stands_for, own.derived_from) == ((), ("bert_1n1g_bs96",))
-    config = parse({**own.config, "output": "out"})
+    config = parse(own.config.written("out", "out").as_json())
     assert (config.iterations, config.log_interval, config.micro_batch) == (ITERATIONS, INTERVAL, 96)
 
 

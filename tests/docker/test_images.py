@@ -95,7 +95,7 @@ def losses_of(folder):
 def train_in_container(unit, folder):
     """Train a unit in the image, its ranks in one container; returns the losses."""
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({**unit.config, "output": str(folder)}))
+    (folder / "config.json").write_text(json.dumps(unit.config.written(str(folder), str(folder)).as_json()))
     command = ["python", TRAINER, "--config", str(folder / "config.json")]
     if unit.world_size > 1:
         command[1:1] = [
@@ -122,7 +122,7 @@ def test_smoke_cases_have_the_losses_of_the_local_environment(built, engine, mon
     outcome = LocalAttempt(unit.config, tmp_path / "local", Limits()).run()
     assert outcome.failure is None, outcome
     local = losses_of(tmp_path / "local")
-    assert len(local) == unit.config["iterations"]
+    assert len(local) == unit.config.iterations
     assert train_in_container(unit, tmp_path / "image") == pytest.approx(local, rel=SAME)
 
 

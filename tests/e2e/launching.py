@@ -19,7 +19,7 @@ from repro.launch.ssh.attempt import ssh_attempts
 from repro.launch.ssh.nodes import NodePool
 from repro.planning.plan import make_plan
 from repro.planning.unit import Unit
-from repro.published.cases import load_catalogue
+from repro.published.cases import Layout, load_catalogue
 from repro.simulation.places import HOME
 from tests.support import tasks
 from tests.support.paths import ROOT, STANDIN
@@ -68,8 +68,7 @@ def unit_of(ranks: int, name: str | None = None) -> Unit:
     from dataclasses import replace
 
     unit = smoke_units("bert", 1)[0]
-    layout = {"data": ranks, "tensor": 1, "pipeline": 1}
-    return replace(unit, name=name or f"bert {ranks}", config={**unit.config, "layout": layout})
+    return replace(unit, name=name or f"bert {ranks}", config=replace(unit.config, layout=Layout(ranks)))
 
 
 def containers(nodes, node: str) -> list[str]:

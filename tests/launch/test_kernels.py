@@ -95,7 +95,7 @@ def test_processes_share_the_operators(tmp_path, python):
 
 def test_a_share_that_fails_is_told(tmp_path):
     def attempt_of(config, folder):
-        failure = STATUS if config["share"] == [2, 2] else None
+        failure = STATUS if config.settings["share"] == [2, 2] else None
         return RecordedAttempt([START, error_event("a", 2e-7)], failure, "a\nlog: no GPU")
 
     with pytest.raises(KernelError, match="cannot be compared with the CPU: rank 0 exited with status 1; log: no GPU"):
@@ -278,7 +278,7 @@ def test_what_a_run_keeps(wrong):
     ("language", "message"), [("en", "3, results and gradients"), ("zh", "3 个，含前向结果与梯度")]
 )
 def test_a_report_tells_what_was_compared(wrong, language, message):
-    environment = {**capture(), "kernels": wrong.record()}
+    environment = replace(capture(), kernels=wrong.record())
     section = environment_section(catalogue(language).gettext, environment, {})
     text = str(section)
     assert message in text

@@ -20,6 +20,7 @@ from repro.launch.local import LocalLauncher
 from repro.launch.local_attempt import LocalAttempt
 from repro.launch.local_container import LocalContainer, RuntimeUnavailable
 from repro.planning.plan import PlanError
+from repro.published.cases import Layout
 from repro.utils.paths import TRAINER_PYTHON
 from tests.support.patience import wait_until
 from tests.support.processes import processes_of
@@ -67,7 +68,7 @@ def container(tmp_path, monkeypatch, standin):
 
 
 def attempt(container, folder, standin, ranks):
-    config = {**CONFIG, "layout": {"data": ranks, "tensor": 1, "pipeline": 1}}
+    config = replace(CONFIG, layout=Layout(ranks))
     folder.mkdir()
     return LocalAttempt(config, folder, Limits(total_s=60), trainer=standin, container=container)
 
@@ -78,7 +79,7 @@ def test_compiled_gpu_code_takes_the_place_of_the_images(container, tmp_path):
     (libraries / "liboneflow-1.so").touch()
     (libraries / "libother.so").symlink_to("/nowhere")
     modern = replace(container, stack=Stack("cu102-modern", {"PYTHONPATH": f"{tmp_path}/sm_90:/mine"}))
-    command = modern.command(tmp_path, {"device": "cuda"}, {}, "a", tmp_path / "run.py")
+    command = modern.command(tmp_path, replace(CONFIG, device="cuda"), {}, "a", tmp_path / "run.py")
     inside = "/opt/venv/lib/python3.9/site-packages/oneflow.libs/liboneflow-1.so"
     assert [word for word in command if "oneflow.libs" in word] == [f"{libraries}/liboneflow-1.so:{inside}:ro"]
     assert not [word for word in command if "PYTHONPATH" in word], "the links in it lead to this machine's environment"

@@ -33,7 +33,7 @@ class OneByOneAttempt:
 
     def run(self, on_event, stop):
         config = self.folder / "config.json"
-        write_json(config, {**self.unit.config, "output": str(self.folder)})
+        write_json(config, replace(self.unit.config, output=str(self.folder)).as_json())
         for rank in range(self.unit.world_size):
             logs = self.folder / "logs" / f"local_rank_{rank}"
             logs.mkdir(parents=True)
@@ -145,4 +145,4 @@ def test_a_cluster_runs_baselines_where_its_inventory_says_that_nodes_have_pytor
 
 def test_a_cluster_plans_in_the_precision_that_is_asked_for():
     plan = select(LaunchOptions(V100)).plan(load_catalogue().select("bert", "bert_1n1g_bs96"), Wanted(precision="amp"))
-    assert {unit.config["precision"] for unit in plan.units} == {"amp"}
+    assert {unit.config.precision for unit in plan.units} == {"amp"}

@@ -30,7 +30,7 @@ def plan(gpus=1, cases=BERT, **rest):
 
 
 def without_program(unit) -> dict:
-    return {key: value for key, value in unit.config.items() if key not in ("case", "program")}
+    return {key: value for key, value in unit.config.as_json().items() if key not in ("case", "program")}
 
 
 def test_the_option_has_the_programs_that_there_are():
@@ -39,7 +39,7 @@ def test_the_option_has_the_programs_that_there_are():
 
 def test_the_published_program_runs_under_the_names_of_the_cases():
     (unit,) = plan().units
-    assert (unit.name, unit.program, unit.config["program"], unit.tuned_of) == (BERT, PUBLISHED, PUBLISHED, None)
+    assert (unit.name, unit.program, unit.config.program, unit.tuned_of) == (BERT, PUBLISHED, PUBLISHED, None)
     assert plan(programs=(PUBLISHED,)) == plan()
 
 
@@ -48,7 +48,7 @@ def test_the_tuned_program_alone_takes_the_units_places():
     assert [unit.name for unit in tuned.units] == [f"{unit.name}.tuned" for unit in published.units]
     assert {unit.reference for unit in tuned.units} - {None} <= {unit.name for unit in tuned.units}
     for ours, other in zip(published.units, tuned.units, strict=True):
-        assert (other.program, other.config["program"], other.config["case"]) == (TUNED, TUNED, other.name)
+        assert (other.program, other.config.program, other.config.case) == (TUNED, TUNED, other.name)
         assert without_program(other) == without_program(ours) and other.stands_for == ours.stands_for
 
 
@@ -71,7 +71,7 @@ def test_a_tuned_unit_runs_the_case_of_the_published_one():
 def test_a_baseline_follows_the_program_that_it_is_beside():
     tuned, baseline = plan(programs=(TUNED,), baselines=("pytorch",)).units
     assert (baseline.name, baseline.baseline_of) == (f"{BERT}.tuned.pytorch", tuned.name)
-    assert (baseline.program, baseline.config["program"], baseline.variant) == (TUNED, TUNED, "pytorch")
+    assert (baseline.program, baseline.config.program, baseline.variant) == (TUNED, TUNED, "pytorch")
 
 
 def test_at_the_smoke_scale_the_tuned_program_must_print_the_published_ones_losses():

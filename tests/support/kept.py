@@ -126,7 +126,7 @@ def _attempt(run, unit, repeat, speed):
     folder = run.attempt_folder(unit.name, repeat)
     here = folder.relative_to(run.folder).as_posix()
     output = f"{RUNS}/{run.id}/{here}"
-    write_json(folder / "config.json", {**unit.config, "output": output})
+    write_json(folder / "config.json", replace(unit.config, output=output).as_json())
     write_json(
         folder / "command.json",
         [

@@ -9,6 +9,7 @@ from repro.models.programs import PUBLISHED
 from repro.planning.plan import Plan, make_plan
 from repro.planning.programs import tuned_name
 from repro.published.cases import load_catalogue
+from repro.runs.environment import Environment
 from repro.runs.failures import Failure
 from repro.runs.record import Run, write_json
 from tests.support import raw_output
@@ -23,7 +24,7 @@ NCCL_LINE = "node1:41:77 [0] NCCL INFO Channel 00 : 0[1a000] -> 1[1c000] via {}\
 
 
 def environment(gpu=None, count=8, **changes):
-    """What `repro.launch.host_environment.capture` finds on a node of the published cluster."""
+    """What a run on a node of the published cluster records of it."""
     return {
         "host": "node1",
         "system": "Ubuntu 16.04.7 LTS",
@@ -39,6 +40,11 @@ def environment(gpu=None, count=8, **changes):
         "locks_sha256": {name: "0" * 64 for name in LOCKS},
         **changes,
     }
+
+
+def ran_on(gpu=None, count=8, **changes) -> Environment:
+    """The same as it is read from a record."""
+    return Environment.from_json(environment(gpu, count, **changes))
 
 
 def published_run(folder, names, ratios=SIX, scale=None, env=None, label="run", programs=("published",)):
