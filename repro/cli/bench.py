@@ -66,7 +66,15 @@ def bench(
         gpus = 0 if scale == SMOKE else gpu_count()
         baseline = None if name else baseline_program_of(baseline_python, baselines, gpus, precision)
         variants = baseline.variants if baseline else variants_of(baselines)
-        wanted = Wanted(scale or None, repeats, max_gpus, iterations, precision or None, variants, program)
+        wanted = Wanted(
+            scale=scale or None,
+            repeats=repeats,
+            max_gpus=max_gpus,
+            iterations=iterations,
+            precision=precision or None,
+            baselines=variants,
+            programs=program,
+        )
         plan = chosen_launcher.plan(chosen, wanted)
         plan = with_data(plan, data, chosen_launcher.sees_this_machine, chosen_launcher.data_refusal)
         return plan, {"baseline": baseline.as_json()} if baseline else {}

@@ -176,7 +176,14 @@ def profile(
         gpus = chosen_launcher.gpus
         baseline = None if name else baseline_program_of(baseline_python, baselines, gpus, precision)
         variants = baseline.variants if baseline else variants_of(baselines)
-        wanted = Wanted(PUBLISHED, 1, max_gpus, None, precision or None, variants, program)
+        wanted = Wanted(
+            scale=PUBLISHED,
+            repeats=1,
+            max_gpus=max_gpus,
+            precision=precision or None,
+            baselines=variants,
+            programs=program,
+        )
         return as_profile(chosen_launcher.plan(chosen, wanted)), {"baseline": baseline.as_json()} if baseline else {}
 
     if name:

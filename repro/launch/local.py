@@ -67,7 +67,7 @@ class LocalLauncher(Launcher):
         return gpu_count()
 
     def plan(self, cases: Sequence[Case], wanted: Wanted) -> Plan:
-        return make_plan(cases, self.gpus, **vars(wanted))
+        return make_plan(cases, self.gpus, wanted)
 
     def misfit(self, report: str, config: TrainerConfig) -> dict | None:
         needed, free = memory_mib(report, config), free_mib()

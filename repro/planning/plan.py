@@ -99,9 +99,22 @@ class Plan:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Options of a bench besides its cases: the parameters of `make_plan` that do not depend on the machine."""
+    """Options of a bench besides its cases.
+
+    Parameters
+    ----------
+    scale : "published" or "smoke"; without it, published if there is a GPU.
+    repeats : runs of each case; without it, as many as its verdict needs (`verdict_looks`), at the smoke scale 2.
+    max_gpus : numbers of GPUs to which layouts that need more than there are are shrunk; without it, these cases are
+        skipped.
+    iterations : iterations per case. If the case's rule then reads other iterations than the published ones, it becomes
+        a derived case.
+    precision : "fp32", "tf32" or "amp" for all cases; a case published in another precision becomes a derived case.
+    baselines : names of `repro.models.variants.VARIANTS` to run right after each unit that they can run.
+    programs : which training programs run each case, of `repro.models.programs.KINDS`; several run in turn.
+    """
 
     scale: str | None = None
     repeats: int | None = None
@@ -111,19 +124,31 @@ class Wanted:
     baselines: tuple[str, ...] = ()
     programs: tuple[str, ...] = DEFAULT_PROGRAMS
 
+    def check(self) -> None:
+        """PlanError for a scale, a number of repeats or a precision that there is not."""
+        if self.scale not in (None, SMOKE, PUBLISHED):
+            raise PlanError(f"SCALE={self.scale}: it is smoke or published")
+        if self.repeats is not None and self.repeats < 1:
+            raise PlanError(f"REPEATS={self.repeats}: it is a whole number from 1 on")
+        if self.precision not in (None, "fp32", TF32, "amp"):
+            raise PlanError(f"PRECISION={self.precision}: it is fp32, tf32 or amp, or left out to take each case's own")
+
+    def check_smoke(self) -> None:
+        """PlanError for an option that is not for smoke runs."""
+        if self.max_gpus:
+            raise PlanError("MAX_GPUS is for the published shapes on GPUs; a smoke run shrinks every layout by itself")
+        if self.precision:
+            raise PlanError("PRECISION is for the published shapes on GPUs; a smoke run is in fp32")
+        if self.iterations:
+            raise PlanError("ITERATIONS is for the published shapes on GPUs; a smoke run has as few as its rules need")
+
 
 def make_plan(
     cases: Sequence[Case],
     gpus: int,
-    scale: str | None = None,
-    repeats: int | None = None,
-    max_gpus: tuple[int, ...] = (),
-    baselines: tuple[str, ...] = (),
+    wanted: Wanted = Wanted(),
     processes: int = SMOKE_PROCESSES,
-    precision: str | None = None,
-    iterations: int | None = None,
     misfit: Callable[[Case], dict | None] = lambda case: None,
-    programs: tuple[str, ...] = DEFAULT_PROGRAMS,
 ) -> Plan:
     """Plan a run of `cases` on a machine or a cluster.
 
@@ -131,17 +156,8 @@ def make_plan(
     ----------
     cases : the chosen cases, of one model or several.
     gpus : number of GPUs that may be used.
-    scale : "published" or "smoke"; without it, published if there is a GPU.
-    repeats : runs of each case; without it, as many as its verdict needs (`verdict_looks`), at the smoke scale 2.
-    max_gpus : numbers of GPUs to which layouts that need more than `gpus` are shrunk; without it, these cases are
-        skipped.
-    baselines : names of `repro.models.variants.VARIANTS` to run right after each unit that they can run.
     processes : most ranks of a smoke run.
-    precision : "fp32", "tf32" or "amp" for all cases; a case published in another precision becomes a derived case.
-    iterations : iterations per case. If the case's rule then reads other iterations than the published ones, it becomes
-        a derived case.
     misfit : why a case cannot run although there are enough GPUs, as `message` and `values`; None if it can.
-    programs : which training programs run each case, of `repro.models.programs.KINDS`; several run in turn.
 
     Raises
     ------
@@ -149,30 +165,21 @@ def make_plan(
         The scale is unknown or needs GPUs that are not here, a number is not possible, or no case fits.
     """
     cases, foreign = with_port(cases)
-    scale = scale or (PUBLISHED if gpus else SMOKE)
-    if scale not in (SMOKE, PUBLISHED):
-        raise PlanError(f"SCALE={scale}: it is smoke or published")
-    if repeats is not None and repeats < 1:
-        raise PlanError(f"REPEATS={repeats}: it is a whole number from 1 on")
-    if precision not in (None, "fp32", TF32, "amp"):
-        raise PlanError(f"PRECISION={precision}: it is fp32, tf32 or amp, or left out to take each case's own")
+    wanted.check()
+    scale = wanted.scale or (PUBLISHED if gpus else SMOKE)
     if scale == SMOKE:
-        if max_gpus:
-            raise PlanError("MAX_GPUS is for the published shapes on GPUs; a smoke run shrinks every layout by itself")
-        if precision:
-            raise PlanError("PRECISION is for the published shapes on GPUs; a smoke run is in fp32")
-        if iterations:
-            raise PlanError("ITERATIONS is for the published shapes on GPUs; a smoke run has as few as its rules need")
-        tiny = _in_turn(_smoke_units(cases, processes), programs, baselines)
-        return Plan(SMOKE, "cpu", repeats or 2, tiny, tuple(foreign))
+        wanted.check_smoke()
+        tiny = _in_turn(_smoke_units(cases, processes), wanted)
+        return Plan(SMOKE, "cpu", wanted.repeats or 2, tiny, tuple(foreign))
+    max_gpus = wanted.max_gpus
     if not gpus:
         raise PlanError("SCALE=published needs a GPU, and nvidia-smi shows none here; SCALE=smoke runs on any machine")
     if max_gpus and not 1 <= min(max_gpus) <= max(max_gpus) <= gpus:
         raise PlanError(
             f"MAX_GPUS={','.join(map(str, max_gpus))}: each is a number of GPUs from 1 to the {gpus} that are here"
         )
-    cases = [in_precision(case, precision) for case in cases] if precision else cases
-    cases = of_length(cases, iterations) if iterations else cases
+    cases = [in_precision(case, wanted.precision) for case in cases] if wanted.precision else cases
+    cases = of_length(cases, wanted.iterations) if wanted.iterations else cases
     fitting = [case for case in cases if case.layout.world_size <= gpus]
     skipped = foreign + (
         [] if max_gpus else [_too_large(case, gpus) for case in cases if case.layout.world_size > gpus]
@@ -188,12 +195,12 @@ def make_plan(
         raise PlanError(
             f"none of these cases fits on {gpus} GPUs: the smallest needs {smallest}; MAX_GPUS={gpus} shrinks their layouts"
         )
-    looks = () if repeats else verdict_looks()
+    looks = () if wanted.repeats else verdict_looks()
     units = [*map(_published_unit, fitting)]
     units += _shrunk_units(shrunk_cases(cases, gpus, max_gpus) if max_gpus else [], units)
     units.sort(key=lambda unit: unit.cost)
-    planned = _in_turn(units, programs, baselines)
-    return Plan(PUBLISHED, "cuda", repeats or MOST_REPEATS, planned, tuple(skipped), looks=looks)
+    planned = _in_turn(units, wanted)
+    return Plan(PUBLISHED, "cuda", wanted.repeats or MOST_REPEATS, planned, tuple(skipped), looks=looks)
 
 
 def verdict_looks() -> Looks:
@@ -236,16 +243,16 @@ def _key(unit: Unit) -> str:
     return json.dumps([replace(unit.config, case="").as_json(), unit.rule], sort_keys=True)
 
 
-def _in_turn(units: Sequence[Unit], programs: tuple[str, ...], baselines: tuple[str, ...]) -> tuple[Unit, ...]:
+def _in_turn(units: Sequence[Unit], wanted: Wanted) -> tuple[Unit, ...]:
     """Each unit in its programs, directly followed by its baselines, so that a machine's drift affects all equally.
 
     At the smoke scale, where nothing is random, the tuned program and the baselines must print the unit's losses.
     """
     ordered: list[Unit] = []
     for unit in units:
-        group = in_programs(unit, programs, same_losses=unit.config.device == "cpu")
-        ordered += [*group, *_baselines(group[0], baselines)]
-    _refuse_idle(ordered, baselines)
+        group = in_programs(unit, wanted.programs, same_losses=unit.config.device == "cpu")
+        ordered += [*group, *_baselines(group[0], wanted.baselines)]
+    _refuse_idle(ordered, wanted.baselines)
     return tuple(ordered)
 
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from repro.analysis.clocks import contradictions
-from repro.planning.plan import make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.runs.metrics import METRICS
 from tests.support import raw_output
@@ -14,7 +14,7 @@ from tests.support.attempts import recorded
 from tests.support.configs import configured
 
 CASE = load_catalogue().case("DP_8x1x1_16_1536x16")
-(UNIT,) = make_plan([CASE], 8, "published", 1).units
+(UNIT,) = make_plan([CASE], 8, Wanted(scale="published", repeats=1)).units
 ON_PROCESSORS = configured(UNIT, device="cpu")
 INTERVAL, BATCH = UNIT.config.log_interval, UNIT.global_batch
 SPEED = 40.0

@@ -9,7 +9,7 @@ import pytest
 from repro.analysis import code_lookup, what_ran
 from repro.analysis.code_lookup import CODE, WRITTEN, sentences, withheld
 from repro.launch.program_code import program_code
-from repro.planning.plan import make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.runs.history import History, history
 from tests.support.attempts import recorded
@@ -17,7 +17,9 @@ from tests.support.paths import ROOT
 from tests.support.synthetic import ran_on
 
 CASE = load_catalogue().case("DP_1x1x1_2_1536x16")
-PLAN = make_plan([CASE], 1, "published", 1, baselines=("pytorch",), programs=("published", "tuned"))
+PLAN = make_plan(
+    [CASE], 1, Wanted(scale="published", repeats=1, baselines=("pytorch",), programs=("published", "tuned"))
+)
 PUBLISHED, TUNED, BASELINE = (unit.name for unit in PLAN.units)
 
 

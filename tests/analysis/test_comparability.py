@@ -7,7 +7,7 @@ import pytest
 from repro.analysis.comparability import FREE_KEYS, INSTALLABLE_ONEFLOW, Reason, configuration_reasons, reasons, remarks
 from repro.analysis.conditions import MEANING, REPLACEMENT
 from repro.analysis.process_info import ProcessInfo
-from repro.planning.plan import make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.planning.trainer_config import config_of
 from repro.published.cases import Layout, load_catalogue
 from repro.published.figures import load_published_cluster
@@ -23,7 +23,7 @@ CLUSTER = load_published_cluster(CATALOGUE.report(EIGHT.report).cluster)
 
 
 def unit_of(case):
-    (unit,) = make_plan([case], case.layout.world_size, "published", 1).units
+    (unit,) = make_plan([case], case.layout.world_size, Wanted(scale="published", repeats=1)).units
     return unit
 
 

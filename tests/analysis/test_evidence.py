@@ -19,7 +19,7 @@ from repro.analysis.evidence import (
 )
 from repro.analysis.measurement import LOG
 from repro.analysis.verification import verify
-from repro.planning.plan import make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.published.logs import parse
 from repro.runs.digests import REPRODUCED
@@ -161,7 +161,7 @@ def test_a_commit_is_there_absent_or_unknown_and_each_is_said(run):
 
 # How near is the same: each comparison by itself
 
-(UNIT,) = make_plan([CASE], 8, "published", 1).units
+(UNIT,) = make_plan([CASE], 8, Wanted(scale="published", repeats=1)).units
 INTERVAL, ITERATIONS, BATCH = UNIT.config.log_interval, UNIT.config.iterations, UNIT.global_batch
 SPEED = 40.0
 
@@ -211,7 +211,7 @@ def test_a_loss_that_the_log_has_by_a_rule_of_its_own_is_compared_with_that():
 @pytest.mark.parametrize(("seconds", "named"), [(0.019, False), (0.021, True), (-0.019, False), (-0.021, True)])
 def test_a_printed_stamp_is_the_time_of_its_event(seconds, named):
     case = load_catalogue().case("bert_1n8g_bs96")
-    (unit,) = make_plan([case], 8, "published", 1).units
+    (unit,) = make_plan([case], 8, Wanted(scale="published", repeats=1)).units
     written = raw_output.events(unit, SPEED, 1000.0)
     log = parse(raw_output.log_text(unit, written).splitlines())
     written[3]["time"] += seconds
@@ -255,7 +255,7 @@ def attempt(repeat=1, number=1, unit=CASE.name, **changes):
     return recorded({"unit": unit, "repeat": repeat, "folder": folder, **changes})
 
 
-PLAN = make_plan([CASE], 8, "published", 2)
+PLAN = make_plan([CASE], 8, Wanted(scale="published", repeats=2))
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,15 @@ from dataclasses import replace
 import pytest
 
 from repro.analysis.planned import contradictions
-from repro.planning.plan import make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.planning.unit import Unit
 from repro.published.cases import load_catalogue
 
 NAME = "resnet50_0808_1n2g_bs128"
 PLAN = make_plan(
-    [load_catalogue().case(NAME)], 2, "published", 2, baselines=("pytorch",), programs=("published", "tuned")
+    [load_catalogue().case(NAME)],
+    2,
+    Wanted(scale="published", repeats=2, baselines=("pytorch",), programs=("published", "tuned")),
 )
 RULE = PLAN.units[0].rule
 
@@ -40,10 +42,18 @@ def test_what_is_planned_contradicts_nothing(options):
         None, "DP_8x1x1_16_1536x16,bert_1n1g_bs24,DP_1x1x1_2_1536x16,gpt2_small_1n8g_bs4_zero1"
     )
     plan = make_plan(
-        cases, 8, "published", 1, baselines=("pytorch", "pytorch-tf32"), programs=("published", "tuned"), **options
+        cases,
+        8,
+        Wanted(
+            scale="published",
+            repeats=1,
+            baselines=("pytorch", "pytorch-tf32"),
+            programs=("published", "tuned"),
+            **options,
+        ),
     )
     assert said(plan) == []
-    assert said(make_plan(cases, 0, "smoke", 1)) == []
+    assert said(make_plan(cases, 0, Wanted(scale="smoke", repeats=1))) == []
 
 
 @pytest.mark.parametrize("key", ["skip_first", "repeats"])

@@ -9,7 +9,7 @@ from repro.analysis import what_ran
 from repro.analysis.difference import Difference, Unrecorded
 from repro.analysis.what_ran import AMP, DATA, FRAMEWORK, OPERATORS, SETTINGS, TF32, contradictions, other_operators
 from repro.images import stack
-from repro.planning.plan import make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.published.census import operators
 from repro.published.logs import parse
@@ -20,7 +20,7 @@ from tests.support.paths import ROOT
 
 CASE = load_catalogue().case("resnet50_0808_1n2g_bs128")
 PUBLISHED, TUNED, BASELINE = make_plan(
-    [CASE], 2, "published", 1, baselines=("pytorch",), programs=("published", "tuned")
+    [CASE], 2, Wanted(scale="published", repeats=1, baselines=("pytorch",), programs=("published", "tuned"))
 ).units
 BASELINE = configured(BASELINE, data={"kind": "synthetic"})
 RANK_0, RANK_1 = METRICS.format(0), METRICS.format(1)
@@ -115,7 +115,7 @@ def test_a_program_exactly_at_the_bound_is_the_published_one(monkeypatch):
 
 def test_what_amp_adds_on_a_gpu_is_no_other_operator():
     case = load_catalogue().case("DP_1x1x1_2_1536x16")
-    (unit,) = make_plan([case], 1, "published", 1).units
+    (unit,) = make_plan([case], 1, Wanted(scale="published", repeats=1)).units
     census = job(unit, cast=390)
     census["fused_cast_scale"] = census.pop("scalar_mul_by_tensor")
     assert other_operators(unit.report, unit.config, census) == 0

@@ -13,7 +13,7 @@ from repro.analysis.loss_curves import WINDOW, deviation
 from repro.analysis.ratio import ratio_over_sessions
 from repro.analysis.results import PARITY_ITERATIONS, Parity, summarise
 from repro.analysis.verdict import judge
-from repro.planning.plan import Plan, make_plan
+from repro.planning.plan import Plan, Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.report.host.rows import MET, OPEN, HostRow, RatioTarget, RunRatio
 from repro.runs.sessions import RunSpan, sessions
@@ -111,7 +111,7 @@ def listed_otherwise(folder):
 
 @attack("a loss that is no number, before or after others", r"^nan$")
 def lost_loss(folder):
-    (unit,) = make_plan([load_catalogue().case(CASE)], 8, "published", 1).units
+    (unit,) = make_plan([load_catalogue().case(CASE)], 8, Wanted(scale="published", repeats=1)).units
     answers = []
     for place in (0, 1, PARITY_ITERATIONS - 1):
         broken = tuple(math.nan if at == place else loss for at, loss in enumerate(LOSSES))

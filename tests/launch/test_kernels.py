@@ -28,7 +28,7 @@ from repro.launch.kernels import (
 )
 from repro.launch.local_attempt import local_programs
 from repro.models.programs import PUBLISHED, TUNED
-from repro.planning.plan import Plan, make_plan
+from repro.planning.plan import Plan, Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.report.run.environment import environment_section
 from repro.runs.failures import Failure
@@ -175,7 +175,7 @@ def wrong():
 
 @pytest.fixture
 def plan():
-    return make_plan(load_catalogue().select(None, None), 1, "published", 1)
+    return make_plan(load_catalogue().select(None, None), 1, Wanted(scale="published", repeats=1))
 
 
 def test_cases_of_a_wrong_model_are_left_out(plan, wrong):
@@ -202,7 +202,7 @@ def test_a_wrong_model_alone_is_refused(plan, wrong):
 
 def test_an_operator_of_the_tuned_program_alone_spares_the_published_one(wrong):
     cases = load_catalogue().select("gpt", "DP_1x1x1*")
-    plan = make_plan(cases, 1, "published", 1, programs=(PUBLISHED, TUNED))
+    plan = make_plan(cases, 1, Wanted(scale="published", repeats=1, programs=(PUBLISHED, TUNED)))
     fused = KernelComparison("attention", ("gpt",), "fp16", "forward", 0.3, 5e-3, programs=(TUNED,))
     kernels = replace(wrong, results=(*wrong.results, fused))
     assert {unit.program for unit in plan.units} == {PUBLISHED, TUNED}
@@ -361,8 +361,8 @@ def test_precisions_are_compared_apart(tmp_path, monkeypatch, wrong):
     ]
     cases = load_catalogue().select(None, "bert_1n1g_bs96,DP_1x1x1*")
     assert precisions_of(make_plan(cases, 1)) == {"bert": SINGLE, "gpt": HALF}
-    assert precisions_of(make_plan(cases, 1, precision="amp")) == {"bert": HALF, "gpt": HALF}
-    assert precisions_of(make_plan(cases, 1, precision="tf32")) == {"bert": ("tf32",), "gpt": ("tf32",)}
+    assert precisions_of(make_plan(cases, 1, Wanted(precision="amp"))) == {"bert": HALF, "gpt": HALF}
+    assert precisions_of(make_plan(cases, 1, Wanted(precision="tf32"))) == {"bert": ("tf32",), "gpt": ("tf32",)}
 
 
 def test_tf32_has_its_own_tolerance_and_reaches_the_process_by_its_environment(tmp_path, python):

@@ -69,7 +69,7 @@ class OneByOne(Launcher):
         return cls(options.port or 1)
 
     def plan(self, cases, wanted):
-        return make_plan(cases, 0, **vars(wanted))
+        return make_plan(cases, 0, wanted)
 
     def dry_run(self, plan):
         return (f"{unit.name} at port {self.port}" for unit in plan.units)
@@ -92,8 +92,8 @@ def test_a_launcher_of_ones_own_runs_a_bench_to_its_report(registered, tmp_path,
     assert list(launcher.dry_run(plan)) == [f"{unit.name} at port 7" for unit in plan.units]
     with launcher.open("tests") as session:
         description = {"created": 0.0, "command": "tests", "plan": plan.as_json()}
-        run = Run.create("bert", {**description, "environment": session.environment(plan)}, tmp_path)
-        session.check_unchanged(run.description()["environment"])
+        run = Run.create("bert", {**description, "environment": session.environment(plan).as_json()}, tmp_path)
+        session.check_unchanged(run.environment())
         attempts = Bench(run, plan, PlainProgress(), session.attempts(run, plan, Limits())).run_all()
     assert [attempt.status for attempt in attempts] == ["ok"] * 2 * len(plan.units)
     render(run)

@@ -12,7 +12,7 @@ from repro.models.programs import KINDS
 from repro.models.variants import DEFAULT, MEGATRON, VARIANTS
 from repro.planning.baselines import OF_TF32
 from repro.planning.derived import case_of, shrunk_case
-from repro.planning.plan import Plan, PlanError, make_plan
+from repro.planning.plan import Plan, PlanError, Wanted, make_plan
 from repro.planning.trainer_config import config_of
 from repro.planning.unit import Unit
 from repro.published.cases import Layout, load_catalogue
@@ -24,7 +24,7 @@ BASELINES = DEFAULT
 
 
 def plan(model, cases=None, gpus=4, max_gpus=(4,), **rest):
-    return make_plan(CATALOGUE.select(model, cases), gpus, max_gpus=max_gpus, **rest)
+    return make_plan(CATALOGUE.select(model, cases), gpus, Wanted(max_gpus=max_gpus, **rest))
 
 
 def by_name(found: Plan) -> dict[str, Unit]:
@@ -226,11 +226,11 @@ def test_beside_tf32_what_is_compiled_computes_in_tf32():
 )
 def test_a_variant_that_can_run_nothing_is_refused_by_name(model, cases, gpus, variant, reason):
     with pytest.raises(PlanError, match=re.escape(f"BASELINES={variant} can run none of these cases: {reason}")):
-        make_plan(CATALOGUE.select(model, cases), gpus, baselines=("pytorch", variant))
+        make_plan(CATALOGUE.select(model, cases), gpus, Wanted(baselines=("pytorch", variant)))
 
 
 def test_a_smoke_runs_baselines_must_print_their_units_losses():
-    found = make_plan(CATALOGUE.select("bert", None), 0, baselines=BASELINES)
+    found = make_plan(CATALOGUE.select("bert", None), 0, Wanted(baselines=BASELINES))
     baselines = [unit for unit in found.units if unit.baseline_of]
     assert [unit.variant for unit in baselines] == ["pytorch", "pytorch-unfused"] * 2, "TF32 is a matter of GPUs"
     assert all(unit.reference == unit.baseline_of for unit in baselines)

@@ -10,7 +10,7 @@ from repro.analysis.verdict import judge
 from repro.perfmodel.hardware import describe
 from repro.perfmodel.plan_table import plan_rows
 from repro.planning.derived import same_window
-from repro.planning.plan import MOST_REPEATS, Plan, PlanError, make_plan, of_length
+from repro.planning.plan import MOST_REPEATS, Plan, PlanError, Wanted, make_plan, of_length
 from repro.published.cases import load_catalogue
 from repro.report.run.baselines import within_sections
 from repro.runs.record import Run
@@ -22,7 +22,7 @@ CATALOGUE = load_catalogue()
 
 
 def plan(cases, iterations, gpus=8, **rest):
-    return make_plan(CATALOGUE.select(None, cases), gpus, iterations=iterations, **rest)
+    return make_plan(CATALOGUE.select(None, cases), gpus, Wanted(iterations=iterations, **rest))
 
 
 @pytest.mark.parametrize(
@@ -36,11 +36,11 @@ def plan(cases, iterations, gpus=8, **rest):
 )
 def test_the_least_number_is_a_row_each_iteration_for_all_that_the_rule_reads(name, rows):
     case = next(case for case in CATALOGUE.cases if case.name.startswith(name))
-    (unit,) = make_plan([case], 8, iterations=rows).units
+    (unit,) = make_plan([case], 8, Wanted(iterations=rows)).units
     assert (unit.config.iterations, unit.config.log_interval) == (rows, 1)
     assert unit.name == f"{case.name}.iter{rows}"
     with pytest.raises(PlanError, match=rf"ITERATIONS={rows - 1}: these cases need at least {rows}; .*{case.name}"):
-        make_plan([case], 8, iterations=rows - 1)
+        make_plan([case], 8, Wanted(iterations=rows - 1))
 
 
 @pytest.mark.parametrize(("iterations", "interval"), [(6, 1), (13, 2), (50, 8), (60, 10), (1500, 10)])
@@ -51,7 +51,7 @@ def test_rows_are_printed_more_often_only_where_they_would_be_too_few(iterations
 
 def test_all_cases_must_have_what_their_rules_read():
     with pytest.raises(PlanError, match="need at least 6"):
-        make_plan(list(CATALOGUE.cases), 32, iterations=5)
+        make_plan(list(CATALOGUE.cases), 32, Wanted(iterations=5))
 
 
 @pytest.mark.parametrize("iterations", [120, 200])

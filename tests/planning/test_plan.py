@@ -6,7 +6,7 @@ from dataclasses import astuple
 import pytest
 
 from repro.planning.derived import shrink
-from repro.planning.plan import Plan, PlanError, make_plan
+from repro.planning.plan import Plan, PlanError, Wanted, make_plan
 from repro.planning.trainer_config import SMOKE_GLOBAL_BATCH, SMOKE_PROCESSES
 from repro.published.cases import Layout, load_catalogue
 from repro.utils.sequential import Look
@@ -82,23 +82,23 @@ def test_the_default_number_of_repeats_can_reach_a_verdict(model):
 
 
 def test_repeats_that_are_asked_for_are_run_and_a_smoke_run_has_two():
-    assert make_plan(CATALOGUE.select("bert", None), gpus=1, repeats=3).looks == ()
+    assert make_plan(CATALOGUE.select("bert", None), 1, Wanted(repeats=3)).looks == ()
     assert make_plan(CATALOGUE.select("bert", None), gpus=0).looks == ()
     assert make_plan(CATALOGUE.select("bert", None), gpus=0).repeats == 2
-    assert make_plan(CATALOGUE.select("bert", None), gpus=1, repeats=3).repeats == 3
+    assert make_plan(CATALOGUE.select("bert", None), 1, Wanted(repeats=3)).repeats == 3
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"gpus": 0, "scale": "full"}, "smoke or published"),
-        ({"gpus": 0, "scale": "published"}, "needs a GPU"),
-        ({"gpus": 0, "repeats": 0}, "REPEATS=0"),
+        ({"scale": "full"}, "smoke or published"),
+        ({"scale": "published"}, "needs a GPU"),
+        ({"repeats": 0}, "REPEATS=0"),
     ],
 )
 def test_what_cannot_be_planned_is_said(arguments, message):
     with pytest.raises(PlanError, match=message):
-        make_plan(CATALOGUE.select("gpt", None), **arguments)
+        make_plan(CATALOGUE.select("gpt", None), 0, Wanted(**arguments))
 
 
 def test_nothing_fits():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from repro.planning.plan import make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.planning.program_data import DataError, with_data
 from repro.published.cases import load_catalogue
 from repro.trainers.data.megatron import write_tokens
@@ -12,7 +12,7 @@ CATALOGUE = load_catalogue()
 
 
 def planned(model: str | None = None, gpus: int = 8, **options):
-    return make_plan(CATALOGUE.select(model, None), gpus, **options)
+    return make_plan(CATALOGUE.select(model, None), gpus, Wanted(**options))
 
 
 def data_of(plan) -> dict[str, dict]:

@@ -10,7 +10,7 @@ from repro.models.programs import KINDS, PUBLISHED, TUNED
 from repro.planning.convergence import make_convergence_plan
 from repro.planning.derived import case_of
 from repro.planning.loss_curves import CONTROL, ERROR, LAYOUT, make_curve_plan
-from repro.planning.plan import Plan, make_plan
+from repro.planning.plan import Plan, Wanted, make_plan
 from repro.planning.profiling import as_profile
 from repro.planning.programs import Programs, in_programs
 from repro.published.cases import load_catalogue
@@ -26,7 +26,7 @@ TEXT = {"kind": "text", "path": "/a/text.npy"}
 
 
 def plan(gpus=1, cases=BERT, **rest):
-    return make_plan(load_catalogue().select(None, cases), gpus, **rest)
+    return make_plan(load_catalogue().select(None, cases), gpus, Wanted(**rest))
 
 
 def without_program(unit) -> dict:
@@ -113,7 +113,7 @@ def test_convergence_has_a_goal_for_each_program():
 
 def test_a_profile_has_both():
     cases = load_catalogue().select(None, BERT)
-    assert [unit.label for unit in as_profile(make_plan(cases, 1, programs=BOTH)).units] == [
+    assert [unit.label for unit in as_profile(make_plan(cases, 1, Wanted(programs=BOTH))).units] == [
         "OneFlow",
         "OneFlow (tuned)",
     ]

@@ -7,7 +7,7 @@ import pytest
 
 from repro.models.programs import PUBLISHED, Program
 from repro.models.registry import specs
-from repro.planning.plan import make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.published.deviations import ALL, CHOSEN, COUNTED, EVIDENCE, KINDS, MATTERS, deviations, deviations_of
 from repro.published.trainer_config import TrainerConfig
@@ -22,7 +22,7 @@ REPORTS = {program.report for spec in specs() for program in spec.programs}
 
 def program(case: str, **changes) -> tuple[str, TrainerConfig]:
     """The report whose program trains a case, and its configuration."""
-    (unit,) = make_plan(load_catalogue().select(None, case), 32, "published").units
+    (unit,) = make_plan(load_catalogue().select(None, case), 32, Wanted(scale="published")).units
     unit = configured(unit, **changes)
     return unit.report, unit.config
 

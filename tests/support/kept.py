@@ -5,7 +5,7 @@ import time
 from dataclasses import replace
 
 from repro.analysis.nccl_transport import transport_of
-from repro.planning.plan import make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.report.run.page import render
 from repro.runs.failures import Failure
@@ -39,7 +39,11 @@ def throughput(unit) -> float:
 
 def bench_run(runs, name="20261121-080000-gpt-published", cases=CASES, speed=throughput, repeats=REPEATS, failed=True):
     """A run of GPT cases with PyTorch baselines on 4 GPUs, recorded and with its report; one attempt failed."""
-    plan = make_plan(load_catalogue().select(None, cases), 4, "published", len(repeats), (2, 4), ("pytorch",))
+    plan = make_plan(
+        load_catalogue().select(None, cases),
+        4,
+        Wanted(scale="published", repeats=len(repeats), max_gpus=(2, 4), baselines=("pytorch",)),
+    )
     described = environment(
         H200,
         4,

@@ -164,7 +164,7 @@ class ClusterLauncher(Launcher):
         return make_plan(
             cases,
             self.gpus,
-            **vars(wanted),
+            wanted,
             processes=min(SMOKE_PROCESSES, cluster.world_size),
             misfit=misfit_on(cluster),
         )

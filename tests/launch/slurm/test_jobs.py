@@ -42,7 +42,7 @@ from repro.launch.slurm.jobs import Jobs, Size
 from repro.launch.slurm.launcher import SlurmLauncher
 from repro.launch.traced import traced_on_nodes
 from repro.planning.datasets import Dataset
-from repro.planning.plan import Plan, PlanError, make_plan
+from repro.planning.plan import Plan, PlanError, Wanted, make_plan
 from repro.planning.profiling import as_profile
 from repro.published.cases import Layout, load_catalogue
 from repro.runs.record import Run
@@ -110,7 +110,7 @@ def bench(tmp_path, cluster):
 
 def smoke(ranks=(4,), repeats=1) -> Plan:
     """Data parallel BERT on so many ranks each."""
-    plan = make_plan(load_catalogue().select("bert", None), 0, "smoke", repeats, processes=1)
+    plan = make_plan(load_catalogue().select("bert", None), 0, Wanted(scale="smoke", repeats=repeats), processes=1)
     unit = plan.units[0]
     units = []
     for count in ranks:
@@ -121,7 +121,7 @@ def smoke(ranks=(4,), repeats=1) -> Plan:
 
 def on_gpus(models=("gpt", "resnet50")) -> Plan:
     """A published case of one GPU per model."""
-    plan = make_plan(load_catalogue().select(None, None), 1, "published", 1)
+    plan = make_plan(load_catalogue().select(None, None), 1, Wanted(scale="published", repeats=1))
     units = [next(unit for unit in plan.units if unit.model == model) for model in models]
     return replace(plan, units=tuple(units), looks=())
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from repro.planning.plan import make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.report.charts.coverage import AS_PUBLISHED, AUDITED, DERIVED, NOTHING
 from repro.report.host.coverage import covered_cases, levels, levels_of, same_configuration, units_run
@@ -52,6 +52,6 @@ def test_only_layout_precision_and_batch_make_a_configuration_the_published_one(
 def test_tf32_is_never_the_published_precision():
     """Although the trainer's own precision is then that of the cases in fp32."""
     cases = load_catalogue().select("bert", "bert_1n8g_bs96")
-    (unit,), (exact,) = (make_plan(cases, 8, precision=each).units for each in ("tf32", "fp32"))
+    (unit,), (exact,) = (make_plan(cases, 8, Wanted(precision=each)).units for each in ("tf32", "fp32"))
     assert same_configuration(unit) is None and published_efficiency(unit, load_catalogue().ported) is None
     assert same_configuration(exact) == cases[0] and published_efficiency(exact, load_catalogue().ported)

@@ -9,7 +9,7 @@ import pytest
 from repro.analysis.cross_hardware import comparisons
 from repro.analysis.results import summarise
 from repro.models.programs import KINDS
-from repro.planning.plan import Plan, make_plan
+from repro.planning.plan import Plan, Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.report.host import measured
 from repro.report.host.goals import decided
@@ -247,14 +247,21 @@ def test_a_run_of_now_would_be_in_the_row_of_the_kept_ones(case):
     """Settings that programs got since then do not make another configuration of what is trained alike."""
     plans = [Plan.from_json(Run(path).description()["plan"]) for path in REPRODUCED.glob("h200/runs/*-published.zip")]
     kept = {json.dumps(configuration(unit), sort_keys=True) for plan in plans for unit in plan.units}
-    now = make_plan(load_catalogue().select(None, case), 1, "published", 1, baselines=("pytorch",), programs=("tuned",))
+    now = make_plan(
+        load_catalogue().select(None, case),
+        1,
+        Wanted(scale="published", repeats=1, baselines=("pytorch",), programs=("tuned",)),
+    )
     assert len(now.units) == 2
     assert {json.dumps(configuration(unit), sort_keys=True) for unit in now.units} <= kept
 
 
 def test_a_baseline_beside_either_program_is_the_same_unless_it_computes_as_its_program_does():
     cases, variants = load_catalogue().select(None, "bert_1n1g_bs96"), ("pytorch", "pytorch-unfused")
-    plans = [make_plan(cases, 1, "published", 1, baselines=variants, programs=(program,)) for program in KINDS]
+    plans = [
+        make_plan(cases, 1, Wanted(scale="published", repeats=1, baselines=variants, programs=(program,)))
+        for program in KINDS
+    ]
     published, tuned = ({unit.variant: configuration(unit) for unit in plan.units} for plan in plans)
     assert {variant for variant in published if published[variant] == tuned[variant]} == {"pytorch"}
 
