@@ -25,6 +25,7 @@ from repro.utils.paths import TRAINER_PYTHON
 from tests.support.patience import wait_until
 from tests.support.processes import processes_of
 from tests.support.runs import CONFIG
+from tests.support.synthetic import ran_on
 
 CPU = Stack("cpu", {})
 APPTAINER = r"""#!/bin/bash
@@ -138,14 +139,14 @@ def test_an_image_that_is_not_here(tmp_path):
 
 def test_a_run_goes_on_in_the_image_that_it_was_begun_in(container, tmp_path):
     launcher = LocalLauncher(LaunchOptions(image=str(tmp_path / "image.sif")))
-    began = {"runtime": container.record()}
+    began = ran_on(runtime=container.record())
     assert launcher.container(CPU, began) == container
     (tmp_path / "image.sif").write_bytes(b"another")
     with pytest.raises(PlanError, match="is not the image that the run was begun in, whose sha256 is"):
         launcher.container(CPU, began)
     with pytest.raises(PlanError, match="RUNTIME=docker: the run was begun with apptainer"):
         LocalLauncher(LaunchOptions(runtime="docker")).container(CPU, began)
-    assert LocalLauncher(LaunchOptions()).container(CPU, {"host": "venv"}) is None
+    assert LocalLauncher(LaunchOptions()).container(CPU, ran_on()) is None
 
 
 def test_processes_of_a_dead_agent_are_ended_and_no_others(tmp_path):
