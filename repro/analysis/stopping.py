@@ -24,7 +24,7 @@ def why_enough(run: Run, plan: Plan, attempts: list[AttemptRecord], unit: Unit) 
     succeeded = [attempt for attempt in attempts if attempt.unit == unit.name and attempt.status == "ok"]
     if not plan.looks or len(succeeded) < plan.looks[0].repeats:
         return None
-    case = unit.case if plan.scale == PUBLISHED and unit.stands_for else None
+    case = unit.published_case if plan.scale == PUBLISHED else None
     if case is None:
         return "no verdict"
     (result,) = (candidate for candidate in summarise(plan, attempts) if candidate.unit.name == unit.name)

@@ -69,6 +69,11 @@ class Unit:
         return TF32 if self.tf32 else self.config.precision
 
     @property
+    def published_case(self) -> Case | None:
+        """Its case, if it trains that as it was published."""
+        return self.case if self.case and self.case.name in self.stands_for else None
+
+    @property
     def case_in_precision(self) -> Case | None:
         """Its case, if it trains in the precision that was published."""
         return self.case if self.case and self.case.precision == self.precision else None

@@ -20,13 +20,14 @@ from repro.analysis.loss_curves import (
 )
 from repro.planning.loss_curves import CONTROL, ERROR, LAYOUT, REFERENCE, make_curve_plan
 from repro.planning.plan import Plan, PlanError
+from repro.published.trainer_config import TrainingData
 from repro.trainers.config import parse
 from tests.support.attempts import recorded
 from tests.support.metrics import row
 from tests.support.paths import ROOT
 from tests.support.runs import only_run
 
-TEXT = {"kind": "synthetic"}
+TEXT = TrainingData("synthetic")
 
 
 def curve(count, noise=0.0, order=1):

@@ -14,6 +14,7 @@ from repro.planning.plan import Plan, Wanted, make_plan
 from repro.planning.profiling import as_profile
 from repro.planning.programs import Programs, in_programs
 from repro.published.cases import load_catalogue
+from repro.published.trainer_config import TrainingData
 from tests.support.datasets import without_files
 from tests.support.runs import attempts, only_run
 from tests.support.tasks import STANDIN_COMMAND as COMMAND
@@ -22,7 +23,7 @@ BOTH = (PUBLISHED, TUNED)
 BERT = "bert_1n1g_bs96"
 SYNTHETIC = {"DATA": "synthetic"}
 PYTORCH = {"BASELINE_COMMAND": COMMAND, "BASELINES": "pytorch"}
-TEXT = {"kind": "text", "path": "/a/text.npy"}
+TEXT = TrainingData("text", "/a/text.npy")
 
 
 def plan(gpus=1, cases=BERT, **rest):

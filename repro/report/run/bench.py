@@ -59,11 +59,9 @@ def _no_claim(_: Translate) -> Section:
 
 
 def _beside_published(_: Translate, data: ReportData) -> list[Section]:
-    if not any(result.unit.stands_for for result in data.results):
+    pairs = [(result, case.published) for result in data.results if (case := result.unit.published_case)]
+    if not pairs:
         return []
-    pairs = [
-        (result, result.unit.case.published) for result in data.results if result.unit.stands_for and result.unit.case
-    ]
     fields = (
         Field(_("Case"), lambda pair: pair[0].unit.name),
         Field(_("Training program"), lambda pair: _(PROGRAMS[pair[0].unit.program])),

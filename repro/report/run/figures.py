@@ -101,7 +101,7 @@ def _scaling_figures(results: list[Result]) -> list[FigureSpec]:
     """Measured and published efficiency at a fixed batch a GPU, a figure for each case with several GPU counts."""
     lines: dict[tuple, list[tuple[Case, Result]]] = {}
     for result in results:
-        case = result.unit.case if result.unit.stands_for and result.unit.program == PUBLISHED else None
+        case = result.unit.published_case if result.unit.program == PUBLISHED else None
         if case and case.layout.world_size == case.layout.data:
             key = (case.report, case.micro_batch, case.optimizer_sharding, tuple(sorted(case.shape.items())))
             lines.setdefault(key, []).append((case, result))
