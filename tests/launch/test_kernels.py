@@ -36,6 +36,7 @@ from repro.utils.i18n import catalogue
 from tests.support.paths import ROOT
 from tests.support.paths import TRAINER_PYTHON as PYTHON
 from tests.support.recorded import RecordedAttempt
+from tests.support.synthetic import ran_on
 
 H200 = {"name": "NVIDIA H200", "driver_version": "580.159.04"}
 # Runs the program with the bias of a GELU doubled, and a layer norm that ends the process.
@@ -234,16 +235,16 @@ def test_a_new_run_leaves_out_or_refuses_and_records(plan, wrong, monkeypatch):
     session = Session(invocation=Invocation("bench", {}))
     monkeypatch.delenv("REPRO_TRAINER_COMMAND", raising=False)
     monkeypatch.setattr(local.LocalLauncher, "stack", lambda self, plan, recorded=None: stack)
-    monkeypatch.setattr(local, "capture", lambda stack, image=None: {"host": "here"})
+    monkeypatch.setattr(local, "capture", lambda stack: ran_on())
     monkeypatch.setattr(local, "gpus", lambda: [H200])
     monkeypatch.setattr(kernel_check, "kernels_here", lambda gpus, stack, attempt_of, models, image=None: wrong)
     kept, environment = session.on_this_machine(plan, leave_out=True)
     assert "resnet50" not in {unit.model for unit in kept.units}
-    assert environment == {"host": "here", "kernels": wrong.record()}
+    assert environment == ran_on(kernels=wrong.record())
     with pytest.raises(KernelError, match="resnet50, PROGRAM=published: 2 of its operators' results are wrong"):
         session.on_this_machine(plan)
     monkeypatch.setenv("REPRO_TRAINER_COMMAND", "stand-in")
-    assert session.on_this_machine(plan) == (plan, {"host": "here"})
+    assert session.on_this_machine(plan) == (plan, ran_on())
 
 
 def test_a_gpu_that_cannot_be_used_stops_before_a_run_is_made(task, tmp_path):
