@@ -84,7 +84,12 @@ class LocalLauncher(Launcher):
         python = ("<python of the baselines>",)
         container = self.container(stack, ask=False)
         attempt_of = local_attempts(
-            Limits(), self.options.port, self.options.trainer, python, stack.environment, container
+            Limits(),
+            self.options.port,
+            trainer=self.options.trainer,
+            baseline=python,
+            environment=stack.environment,
+            container=container,
         )
         for unit in plan.units:
             attempt = attempt_of(unit, Path("<attempt>"))
@@ -156,7 +161,14 @@ class LocalSession(LaunchSession):
         baseline = recorded_command(description["baseline"], options.baseline) if "baseline" in description else ()
         stack = self.launcher.stack(plan, recorded)
         container = self.launcher.container(stack, recorded)
-        return local_attempts(limits, options.port, options.trainer, baseline, stack.environment, container)
+        return local_attempts(
+            limits,
+            options.port,
+            trainer=options.trainer,
+            baseline=baseline,
+            environment=stack.environment,
+            container=container,
+        )
 
     def environment(self, plan: Plan) -> Environment:
         stack = self.launcher.stack(plan)

@@ -81,9 +81,11 @@ def local_attempts(
 
     def attempt_of(unit: Unit, folder: Path) -> LocalAttempt:
         if unit.baseline_of:
-            return LocalAttempt(unit.config, folder, limits, port, baseline, trainer[0], shared)
+            return LocalAttempt(
+                unit.config, folder, limits, port, trainer=baseline, launcher=trainer[0], environment=shared
+            )
         given = {**(environment or {}), **(TF32 if unit.tf32 else {})}
-        return LocalAttempt(unit.config, folder, limits, port, trainer, environment=given, container=container)
+        return LocalAttempt(unit.config, folder, limits, port, trainer=trainer, environment=given, container=container)
 
     return attempt_of
 
@@ -100,7 +102,7 @@ def local_programs(
     def attempt_of(config: CheckConfig, folder: Path) -> LocalAttempt:
         given = {**environment, **(TF32 if config.tf32 else {})}
         command = (python, str(program))
-        return LocalAttempt(config, folder.resolve(), limits, None, command, environment=given, container=container)
+        return LocalAttempt(config, folder.resolve(), limits, trainer=command, environment=given, container=container)
 
     return attempt_of
 

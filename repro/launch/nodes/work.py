@@ -137,15 +137,15 @@ class NodeWork:
 
     def _share(self, index: int, hosts: list[NodeFacts]) -> Share:
         return Share(
-            index,
-            len(self.placement.nodes),
-            self.placement.per_node,
-            hosts[0].address,
-            self.port,
-            self.folder(index),
-            self.trainers,
-            self.script,
-            self.baseline,
+            rank=index,
+            nodes=len(self.placement.nodes),
+            ranks=self.placement.per_node,
+            master=hosts[0].address,
+            port=self.port,
+            folder=self.folder(index),
+            trainers=self.trainers,
+            script=self.script,
+            baseline=self.baseline,
         )
 
 
@@ -160,7 +160,17 @@ def work_of(
     folder = f"{code.folder(cluster.work)}/repro/{'baselines' if baseline else 'trainers'}"
     script = code.baseline_script if baseline else code.script
     return NodeWork(
-        cluster, placement, unit.config, port, run, unit.name, attempt, folder, script, baseline, tf32=unit.tf32
+        cluster=cluster,
+        placement=placement,
+        config=unit.config,
+        port=port,
+        run=run,
+        unit=unit.name,
+        attempt=attempt,
+        trainers=folder,
+        script=script,
+        baseline=baseline,
+        tf32=unit.tf32,
     )
 
 

@@ -98,14 +98,14 @@ def load_run(run: Run, versions: Versions) -> KeptRun:
     plan = Plan.from_json(description["plan"])
     results = summarise(plan, attempts)
     return KeptRun(
-        run,
-        description,
-        plan,
-        attempts,
-        results,
-        judge(run, plan, attempts, results),
-        program_starts(run.files, plan, attempts),
-        kind_of(plan).analyse(run, plan, attempts, results),
-        versions,
-        evidence,
+        run=run,
+        description=description,
+        plan=plan,
+        attempts=attempts,
+        results=results,
+        judgement=judge(run, plan, attempts, results),
+        starts=program_starts(run.files, plan, attempts),
+        findings=kind_of(plan).analyse(run, plan, attempts, results),
+        versions=versions,
+        evidence=evidence,
     )

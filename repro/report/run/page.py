@@ -104,16 +104,16 @@ def read(run: Run, tolerance: float | None = None) -> ReportData:
     frame = result_frame(plan, attempts)
     results = results_of(plan, frame)
     return ReportData(
-        description,
-        plan,
-        attempts,
-        frame,
-        results,
-        parities(plan, attempts),
-        judge(run, plan, attempts, results, tolerance),
-        program_starts(run.files, plan, attempts),
-        kind_of(plan).analyse(run, plan, attempts, results),
-        tuple(run.unrecorded()),
+        description=description,
+        plan=plan,
+        attempts=attempts,
+        result_frame=frame,
+        results=results,
+        parities=parities(plan, attempts),
+        judgement=judge(run, plan, attempts, results, tolerance),
+        starts=program_starts(run.files, plan, attempts),
+        findings=kind_of(plan).analyse(run, plan, attempts, results),
+        unrecorded=tuple(run.unrecorded()),
     )
 
 
