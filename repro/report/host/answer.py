@@ -23,6 +23,8 @@ from repro.utils.stats import Interval
 
 NAMED = {PUBLISHED: N_("port"), TUNED: N_("tuned")}
 """The programs within a sentence."""
+FRAMEWORKS = {"torch": "PyTorch", "megatron_core": "Megatron-Core"}
+"""What baselines are trained with, by the library whose release a rank records."""
 
 
 def gpus_text(_: Translate, host: MeasuredHost) -> str:
@@ -76,12 +78,14 @@ def _ran_with(_: Translate, host: MeasuredHost) -> Iterable[str]:
 
 
 def _against(_: Translate, host: MeasuredHost) -> str:
-    """Which PyTorch OneFlow was compared with; empty if with none."""
-    starts = [start for kept_run in host.measured for start in kept_run.starts.values()]
-    versions = dict.fromkeys(
-        str(start["versions"]["torch"]) for start in starts if "torch" in (start.get("versions") or {})
-    )
-    return _(", some compared with PyTorch {versions}").format(versions=listed(_, versions)) if versions else ""
+    """The frameworks that OneFlow was compared with, by release; empty if with none."""
+    versions = [start.get("versions") or {} for kept_run in host.measured for start in kept_run.starts.values()]
+    compared = [
+        f"{framework} {release}"
+        for library, framework in FRAMEWORKS.items()
+        for release in dict.fromkeys(str(of_rank[library]) for of_rank in versions if library in of_rank)
+    ]
+    return _(", some compared with {frameworks}").format(frameworks=listed(_, compared)) if compared else ""
 
 
 def by_model(_: Translate, host: MeasuredHost) -> list[str]:

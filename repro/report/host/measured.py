@@ -157,8 +157,10 @@ def comparisons(_: Translate, host: MeasuredHost) -> list[Section]:
 
 
 def _names(_: Translate, row: HostRow) -> str:
-    """The names under which the runs that count have the configuration, with its program."""
+    """The names under which the runs that count have the configuration, with its program; that of a baseline is in its name."""
     names = _(", ").join(dict.fromkeys(result.unit.name for result in row.results))
+    if row.unit.baseline_of:
+        return names
     return _("{name} ({program})").format(name=names, program=_(SHORT_PROGRAMS[row.unit.program]))
 
 

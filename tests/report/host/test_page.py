@@ -11,7 +11,7 @@ from repro.analysis.results import summarise
 from repro.published.cases import load_catalogue
 from repro.report import method
 from repro.report.document import markdown
-from repro.report.host import figures, measured
+from repro.report.host import answer, figures, measured
 from repro.report.host import page as host_page
 from repro.report.host.answer import believed, by_model
 from repro.report.host.configurations import baselines, configurations
@@ -335,6 +335,27 @@ def test_what_differs_from_the_runs_is_named(altered):
         "ratios.zh.svg",
         "results.csv",
     ]
+
+
+def test_a_baseline_is_no_port_in_the_list_of_comparisons(reproduced):
+    """Baselines that scaled are rows as well, and have no program of OneFlow's."""
+    rows = table(page(reproduced), "Every comparison, with its runs")
+    of_baselines = [row["Configuration"] for row in rows if re.search(r"\.pytorch[\w-]*( \(|$)", row["Configuration"])]
+    assert of_baselines
+    assert not [name for name in of_baselines if name.endswith(")")]
+
+
+def test_every_framework_that_was_compared_is_named_with_its_release():
+    torch, megatron = {"torch": "2.10.0"}, {"torch": "2.10.0", "megatron_core": "0.16.1"}
+    starts = {
+        "port": {"versions": {"oneflow": "0.8.0"}},
+        "pytorch": {"versions": torch},
+        "megatron": {"versions": megatron},
+    }
+    host = SimpleNamespace(measured=[SimpleNamespace(starts=starts)])
+    said = answer._against(ENGLISH, host)
+    assert said == ", some compared with PyTorch 2.10.0 and Megatron-Core 0.16.1"
+    assert answer._against(ENGLISH, SimpleNamespace(measured=[])) == ""
 
 
 def test_other_measurements_make_another_page(altered):
