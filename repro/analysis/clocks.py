@@ -64,7 +64,7 @@ def contradictions(
     for rank, events in enumerate(ranks):
         yield from _in_order(where, events, METRICS.format(rank))
         yield from _rows(unit, where, events, METRICS.format(rank))
-    for rank, events in enumerate(ranks[1:] if unit.config["device"] == "cuda" else (), 1):
+    for rank, events in enumerate(ranks[1:] if unit.config.device == "cuda" else (), 1):
         yield from _of_rank(where, ranks[0], events, rank)
     if not attempt.nodes:
         yield from _within_record(attempt, ranks)
@@ -76,7 +76,7 @@ def _rows(unit: Unit, where: str, events: list[dict], source: str) -> Iterator[D
 
     The first row begins soon after the start event. Throughput and latency of a row are of one duration.
     """
-    slack = ROW_S if unit.config["device"] == "cuda" else BUSY_S
+    slack = ROW_S if unit.config.device == "cuda" else BUSY_S
     begun = [event for event in events if event["event"] == "start" and "time" in event][:1]
     rows = [event for event in events if event["event"] == "iteration"]
     wrong = [pair for pair in pairwise([*begun, *rows]) if not _took_its_time(*pair, slack)]

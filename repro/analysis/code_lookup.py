@@ -53,7 +53,7 @@ def sentences(run: Run, past: History, root: Path = ROOT) -> list[tuple[bool, st
     If the run's commit is lost, the newest commit of the history that has the same code is named.
     """
     description = run.description()
-    commit = description["environment"].get("git_commit") or ""
+    commit = run.environment().git_commit or ""
     units = {unit.name: unit for unit in Plan.from_json(description["plan"]).units}
     said: Counter[tuple[bool, str]] = Counter()
     attempts = [attempt for attempt in run.attempts() if attempt.unit in units]
@@ -90,7 +90,7 @@ def withheld(run: Run, unproven: Iterable[str], past: History, root: Path = ROOT
 
     What a program in place of the project's recorded is not known.
     """
-    commit = run.description()["environment"].get("git_commit") or ""
+    commit = run.environment().git_commit or ""
     if not past.holds(commit):
         return []
     replaced = any((attempt.code or {}).get("replaced") for attempt in run.attempts())

@@ -2,7 +2,7 @@
 
 import operator
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from repro.analysis.process_info import ProcessInfo
@@ -13,7 +13,9 @@ from repro.planning.unit import Unit
 from repro.published.cases import Case, Report
 from repro.published.deviations import MEMORY, SPEED, deviations_of
 from repro.published.rules import rule_of
+from repro.published.trainer_config import SYNTHETIC as SYNTHETIC_DATA
 from repro.runs.attempts import AttemptRecord
+from repro.runs.environment import Environment
 from repro.utils.i18n import N_
 
 INSTALLABLE_ONEFLOW = "0.8.0"
@@ -116,19 +118,19 @@ class Reason:
         }
 
 
-def reasons(case: Case, unit: Unit, environment: dict, cluster: dict, info: ProcessInfo) -> tuple[Reason, ...]:
+def reasons(case: Case, unit: Unit, environment: Environment, cluster: dict, info: ProcessInfo) -> tuple[Reason, ...]:
     """All differences between the run and the published case; an empty tuple if there are none.
 
     Parameters
     ----------
-    environment : from `repro.launch.host_environment.capture` when the run was planned.
+    environment : what the run recorded of the machine.
     cluster : the published cluster, from `repro.published.figures.load_published_cluster`.
     """
     candidates = [
         *configuration_reasons(case, unit),
         *_hardware(case, environment, cluster["hardware"], info),
         *_stack(case, cluster["software"], info),
-        *_transport(case, environment.get("cluster", {}), info),
+        *_transport(case, environment.cluster or {}, info),
     ]
     return tuple(reason for reason in candidates if reason)
 
@@ -137,7 +139,7 @@ def remarks(
     case: Case,
     report: Report,
     unit: Unit,
-    environment: dict,
+    environment: Environment,
     cluster: dict,
     info: ProcessInfo,
     attempts: Sequence[AttemptRecord] = (),
@@ -148,16 +150,16 @@ def remarks(
     """
     succeeded = [attempt for attempt in attempts if attempt.status == "ok"]
     beside = sum(bool(attempt.beside) for attempt in succeeded)
-    software, wheel, data = cluster["software"], _wheel_cuda(report), unit.config["data"]
+    software, wheel, data = cluster["software"], _wheel_cuda(report), unit.config.data
     releases = _joined(info.version("oneflow"))
-    drivers = _joined({gpu["driver_version"] for gpu in environment["gpus"]})
-    iterations = unit.config["iterations"]
-    commit, changed = environment.get("git_commit") or "?", environment.get("git_changed_files")
+    drivers = _joined({gpu["driver_version"] for gpu in environment.gpus})
+    iterations = unit.config.iterations
+    commit, changed = environment.commit, environment.git_changed_files
     candidates = (
         (releases, "stack.oneflow", OLD_ONEFLOW, report.version, releases),
         (drivers not in ("", software["driver"]), "driver", OTHER_DRIVER, software["driver"], drivers),
-        (data["kind"] == "synthetic", "input", SYNTHETIC, str(report.settings.get("data", "?")), "synthetic"),
-        ("standin" in data, "input", STANDIN, str(report.settings.get("data", "?")), "stand-in"),
+        (data.kind == SYNTHETIC_DATA, "input", SYNTHETIC, str(report.settings.get("data", "?")), "synthetic"),
+        (data.standin is not None, "input", STANDIN, str(report.settings.get("data", "?")), "stand-in"),
         (iterations != case.iterations, "iterations", OTHER_LENGTH, str(case.iterations), str(iterations)),
         (changed, "code", CHANGED, commit[:12], str(changed)),
         (beside, "measurement", BESIDE, str(len(succeeded)), str(beside)),
@@ -185,19 +187,19 @@ def _wheel_cuda(report: Report) -> str:
 
 def configuration_reasons(case: Case, unit: Unit) -> Iterable[Reason]:
     """Where a unit's configuration or rule is not the published case's; iterations not measured do not count."""
-    published = config_of(case, "cuda")
-    free = FREE_KEYS | ({"iterations"} if same_window(case, unit.config["iterations"]) else set())
-    for key in sorted((published.keys() | unit.config.keys()) - free):
-        if published.get(key) != unit.config.get(key):
+    published, own = config_of(case, "cuda").as_json(), unit.config.as_json()
+    free = FREE_KEYS | ({"iterations"} if same_window(case, unit.config.iterations) else set())
+    for key in sorted((published.keys() | own.keys()) - free):
+        if published.get(key) != own.get(key):
             aspect = ASPECT_OF.get(key, f"configuration:{key}")
-            reason = _differs(aspect, published.get(key), unit.config.get(key))
+            reason = _differs(aspect, published.get(key), own.get(key))
             yield replace(reason, message=OTHER_PROGRAM) if key == "program" else reason
     printed, used = ((rule.kind, rule.parameters) for rule in (case.rule, rule_of(unit.rule)))
     if printed != used:
         yield _differs("configuration:rule", *(f"{kind} {parameters}" for kind, parameters in (printed, used)))
 
 
-def _hardware(case: Case, environment: dict, hardware: dict, info: ProcessInfo) -> Iterable[Reason | None]:
+def _hardware(case: Case, environment: Environment, hardware: dict, info: ProcessInfo) -> Iterable[Reason | None]:
     yield _one("hardware.device", "cuda", _device_kinds(info), START)
     models, memories = _gpus(environment, info)
     yield _one("hardware.gpu_model", hardware["gpu"], models, GPU_SOURCE, _same_gpu)
@@ -210,10 +212,10 @@ def _device_kinds(info: ProcessInfo) -> frozenset[str]:
     return frozenset(device.partition(":")[0] for device in info.devices)
 
 
-def _gpus(environment: dict, info: ProcessInfo) -> tuple[frozenset[str], frozenset[str]]:
+def _gpus(environment: Environment, info: ProcessInfo) -> tuple[frozenset[str], frozenset[str]]:
     """Models and memory of the GPUs, as the ranks reported them; nvidia-smi's output counts only for the hosts it ran on."""
-    hosts = set(environment.get("cluster", {}).get("hosts", [environment["host"]]))
-    gpus = environment["gpus"] if info.hosts and info.hosts <= hosts else []
+    hosts = set(environment.hosts)
+    gpus = environment.gpus if info.hosts and info.hosts <= hosts else ()
     models = info.gpus or _texts(gpu["name"] for gpu in gpus)
     memories = info.gpu_memories_mib or _texts(gpu["memory.total"] for gpu in gpus)
     return models, _texts(f"{memory} MiB" for memory in memories)
@@ -247,7 +249,7 @@ def _same_series(expected: str, measured: str) -> bool:
     return measured.partition("+")[0].split(".")[:2] == expected.split(".")[:2]
 
 
-def _transport(case: Case, cluster: dict, info: ProcessInfo) -> Iterable[Reason | None]:
+def _transport(case: Case, cluster: Mapping, info: ProcessInfo) -> Iterable[Reason | None]:
     """NCCL has to reach GPUs of its node directly and others by InfiniBand, wherever a collective leaves the node.
 
     If the run's inventory asks for InfiniBand and NCCL did not use it, that alone is the reason: the environment was

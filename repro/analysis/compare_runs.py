@@ -15,6 +15,7 @@ from repro.published.cases import load_catalogue
 from repro.published.noise import published_noise
 from repro.published.rules import rule_of
 from repro.runs.attempts import AttemptRecord
+from repro.runs.environment import Environment
 from repro.runs.record import Run
 
 SCHEMA = "repro/compare/1"
@@ -181,7 +182,7 @@ def _differences(one: dict, two: dict) -> dict[str, tuple]:
 
 
 def _settings(result: Result) -> dict:
-    config = {key: value for key, value in result.unit.config.items() if key != "case"}
+    config = {key: value for key, value in result.unit.config.as_json().items() if key != "case"}
     rule = rule_of(result.unit.rule)
     return {**config, "rule": {"kind": rule.kind, **rule.parameters}}
 
@@ -202,7 +203,7 @@ def environment_differences(first: Side, second: Side) -> dict[str, tuple]:
 
 
 def _environment(side: Side) -> dict[str, str]:
-    flat = dict(_flat(side.description["environment"], ""))
+    flat = dict(_flat(Environment.from_json(side.description["environment"]).as_json(), ""))
     versions = [attempt.versions or {} for attempt in side.attempts if attempt.status == "ok"]
     for name in sorted({name for by_library in versions for name in by_library}):
         flat[f"versions.{name}"] = ", ".join(sorted({str(by_library.get(name)) for by_library in versions}))

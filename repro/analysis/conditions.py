@@ -14,6 +14,7 @@ from repro.analysis.process_info import ProcessInfo
 from repro.planning.unit import Unit
 from repro.published.cases import Case
 from repro.runs.attempts import AttemptRecord
+from repro.runs.environment import Environment
 from repro.runs.record import LAST_LOSSES
 from repro.utils.i18n import N_
 
@@ -54,7 +55,7 @@ class UnitEvidence:
     case: Case
     unit: Unit
     attempts: list[AttemptRecord]
-    environment: dict
+    environment: Environment
     cluster: dict
     info: ProcessInfo
 
@@ -93,7 +94,7 @@ def same_code(evidence: UnitEvidence) -> Iterable[Reason]:
 
     Runs from before attempts recorded this need a checkout without any changed file.
     """
-    commit, recorded = evidence.environment.get("git_commit"), [attempt.code for attempt in evidence.succeeded]
+    commit, recorded = evidence.environment.git_commit, [attempt.code for attempt in evidence.succeeded]
     codes = [code for code in recorded if code]
     if replaced := sorted({code["replaced"] for code in codes if code.get("replaced")}):
         yield Reason("code", "differs", REPLACED, None, ", ".join(replaced))
@@ -106,7 +107,7 @@ def same_code(evidence: UnitEvidence) -> Iterable[Reason]:
     elif changed := sorted({name for names in changes for name in names}):
         names = ", ".join(changed[:SHOWN]) + (" …" if len(changed) > SHOWN else "")
         yield Reason("code", "differs", CHANGED, commit[:12], names)
-    elif len(codes) < len(recorded) and (number := evidence.environment.get("git_changed_files")) != 0:
+    elif len(codes) < len(recorded) and (number := evidence.environment.git_changed_files) != 0:
         yield Reason("code", "missing", MAYBE_CHANGED, commit[:12], "?" if number is None else str(number))
 
 
@@ -156,8 +157,8 @@ def counted_traffic(evidence: UnitEvidence) -> Iterable[Reason]:
     Attempts from before they were recorded, and adapters that do not count packets, are not held against a result.
     """
     for attempt in evidence.succeeded:
-        claimed = claims(attempt.transport, attempt.rdma, evidence.unit.config["device"])
-        silent = silent_nodes(attempt.adapters, evidence.unit.config["iterations"]) if claimed else {}
+        claimed = claims(attempt.transport, attempt.rdma, evidence.unit.config.device)
+        silent = silent_nodes(attempt.adapters, evidence.unit.config.iterations) if claimed else {}
         if silent:
             where = f"{attempt.folder} ({', '.join(silent)})"
             yield Reason("transport", "differs", STILL, ", ".join(claimed), where)

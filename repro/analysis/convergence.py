@@ -42,7 +42,7 @@ class ConvergenceResult:
     @property
     def reached(self) -> float | None:
         """Mean loss of the last iterations in the worst repeat; None without a repeat of all iterations."""
-        if not self.losses or min(map(len, self.losses)) < self.unit.config["iterations"]:
+        if not self.losses or min(map(len, self.losses)) < self.unit.config.iterations:
             return None
         return largest(tail_mean(losses) for losses in self.losses)
 

@@ -18,6 +18,7 @@ from repro.analysis.difference import Difference
 from repro.analysis.stopping import why_enough
 from repro.planning.plan import BENCH, Plan
 from repro.runs.attempts import INTERRUPTED, AttemptRecord
+from repro.runs.environment import Environment
 from repro.runs.record import ATTEMPTS, STAMPED, Run
 from repro.utils.i18n import N_, Message
 from repro.utils.progress import duration
@@ -52,7 +53,7 @@ def remarks(description: Mapping, plan: Plan, attempts: Sequence[AttemptRecord])
 
     On a cluster the code is copied to the nodes before the first attempt; elsewhere nothing takes time before it.
     """
-    ended = None if description["environment"].get("cluster") else description["created"]
+    ended = None if Environment.from_json(description["environment"]).cluster else description["created"]
     succeeded_last = True
     for attempt in sorted(attempts, key=lambda attempt: attempt.started):
         if ended is not None and succeeded_last and attempt.started - ended > GAP_S:

@@ -12,7 +12,7 @@ import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from zipfile import BadZipFile
 
@@ -79,7 +79,7 @@ class Evidence:
 def examine(run: Run) -> Evidence:
     """Read every successful attempt of a run again, in its folder or archive."""
     description = run.description()
-    plan, attempts, gpus = Plan.from_json(description["plan"]), run.attempts(), _own_gpus(description["environment"])
+    plan, attempts, gpus = Plan.from_json(description["plan"]), run.attempts(), run.environment().own_gpus
     units = {unit.name: unit for unit in plan.units}
     left = run.unrecorded()
     differences: list[Difference | Unrecorded] = [
@@ -111,11 +111,6 @@ def _finished(units: Mapping[str, Unit], attempts: list[AttemptRecord], files: R
         ranks = (read_metrics(files / attempt.folder / METRICS.format(rank)).events for rank in range(unit.world_size))
         if all(events and events[-1]["event"] == "end" for events in ranks):
             yield Message(FINISHED, attempt=attempt.folder, status=attempt.status)
-
-
-def _own_gpus(environment: Mapping) -> list[dict]:
-    """The GPUs that the run recorded, if its ranks ran on this machine: those of a cluster are in fingerprints."""
-    return [] if environment.get("cluster") else environment["gpus"]
 
 
 def require(run: Run) -> Evidence:
@@ -168,7 +163,7 @@ def _of_record(plan: Plan, attempts: list[AttemptRecord], left: list[str]) -> It
 
 
 def _of_attempt(
-    unit: Unit, attempt: AttemptRecord, files: RunPath, gpus: list[dict], noises: dict[str, copies.Noise]
+    unit: Unit, attempt: AttemptRecord, files: RunPath, gpus: Sequence[Mapping], noises: dict[str, copies.Noise]
 ) -> Iterator[Difference | Unrecorded]:
     """Where a successful attempt's record and its files contradict each other, and what they do not prove.
 
@@ -184,7 +179,7 @@ def _of_attempt(
 
 
 def _of_figures(
-    unit: Unit, attempt: AttemptRecord, folder: RunPath, gpus: list[dict], noises: dict[str, copies.Noise]
+    unit: Unit, attempt: AttemptRecord, folder: RunPath, gpus: Sequence[Mapping], noises: dict[str, copies.Noise]
 ) -> Iterator[Difference | Unrecorded]:
     where, log = attempt.folder, read_log(folder)
     metrics = [read_metrics(folder / METRICS.format(rank)) for rank in range(unit.world_size)]
@@ -220,10 +215,10 @@ def _of_figures(
 def _of_adapters(unit: Unit, where: str, folder: RunPath, of_rank_0: list[dict]) -> Iterator[Difference]:
     """Whether adapters sent what a program says that it exchanged over them."""
     rdma = next(iter(of_rank_0), {}).get("rdma")
-    claimed = claims(transport_of(folder, unit.world_size).as_json(), rdma, unit.config["device"])
+    claimed = claims(transport_of(folder, unit.world_size).as_json(), rdma, unit.config.device)
     if not claimed:
         return
-    iterations = unit.config["iterations"]
+    iterations = unit.config.iterations
     for node, packets in silent_nodes(adapter_changes(folder), iterations).items():
         said = f"{iterations} or more, for as many iterations over {', '.join(claimed)}"
         yield Difference(where, "packets sent", (("its ranks' output", said), (FILE.format(node), packets)))
@@ -232,16 +227,16 @@ def _of_adapters(unit: Unit, where: str, folder: RunPath, of_rank_0: list[dict])
 def _of_configuration(unit: Unit, where: str, folder: RunPath, log: Log, of_rank_0: list[dict]) -> Iterator[Difference]:
     """Whether the run matches the plan."""
     if (folder / "config.json").is_file():
-        ran = _config_of_today(read_json(folder / "config.json"))
-        for key in sorted((unit.config.keys() | ran.keys()) - OWN_KEYS):
-            if unit.config.get(key) != ran.get(key):
-                yield Difference(where, key, (("run.json", unit.config.get(key)), ("config.json", ran.get(key))))
+        planned, ran = unit.config.as_json(), _config_of_today(read_json(folder / "config.json"))
+        for key in sorted((planned.keys() | ran.keys()) - OWN_KEYS):
+            if planned.get(key) != ran.get(key):
+                yield Difference(where, key, (("run.json", planned.get(key)), ("config.json", ran.get(key))))
     if log.global_batch not in (None, unit.global_batch):
         yield Difference(where, "global batch", (("run.json", unit.global_batch), (LOG, log.global_batch)))
     ended = [event["iterations"] for event in of_rank_0 if event["event"] == "end"]
-    if ended != [unit.config["iterations"]]:
+    if ended != [unit.config.iterations]:
         source = METRICS.format(0)
-        yield Difference(where, "iterations", (("run.json", unit.config["iterations"]), (source, ended or "no end")))
+        yield Difference(where, "iterations", (("run.json", unit.config.iterations), (source, ended or "no end")))
 
 
 def _config_of_today(config: dict) -> dict:

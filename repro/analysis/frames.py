@@ -26,6 +26,7 @@ from repro.analysis import steady
 from repro.planning.plan import Plan
 from repro.planning.unit import Unit
 from repro.runs.attempts import STATUSES, AttemptRecord
+from repro.runs.environment import Environment
 from repro.runs.files import RunPath, reading
 from repro.runs.metrics import METRICS, events
 from repro.runs.record import RecordError, Run
@@ -238,26 +239,26 @@ def _run_attempts(run: Run) -> pd.DataFrame:
 
 
 def _run_row(run: Run, description: dict, plan: Plan) -> dict:
-    environment = description["environment"]
+    environment = Environment.from_json(description["environment"])
     return {
         "run": run.id,
         "created": description["created"],
         "scale": plan.scale,
         "device": plan.device,
-        "host": environment["host"],
-        "cluster": (environment.get("cluster") or {}).get("name"),
-        "gpu": ", ".join(dict.fromkeys(gpu["name"] for gpu in environment["gpus"])) or None,
-        "host_gpus": len(environment["gpus"]),
-        "software_stack": (environment.get("stack") or {}).get("name"),
-        "git_commit": environment["git_commit"],
-        "git_changed_files": environment["git_changed_files"],
+        "host": environment.host,
+        "cluster": (environment.cluster or {}).get("name"),
+        "gpu": environment.of_gpus("name") or None,
+        "host_gpus": len(environment.gpus),
+        "software_stack": environment.stack_name or None,
+        "git_commit": environment.git_commit,
+        "git_changed_files": environment.git_changed_files,
     }
 
 
 def _unit_row(unit: Unit) -> dict:
-    config, layout = unit.config, unit.config["layout"]
+    config, layout = unit.config, unit.config.layout
     return {
-        **config,
+        **config.as_json(),
         "unit": unit.name,
         "model": unit.model,
         "report": unit.report or None,
@@ -271,8 +272,8 @@ def _unit_row(unit: Unit) -> dict:
         "reference": unit.reference,
         "role": unit.role or None,
         "precision": unit.precision,
-        "model_shape": json.dumps(config["shape"], sort_keys=True),
-        **{f"{axis}_parallel": layout[axis] for axis in ("data", "tensor", "pipeline")},
+        "model_shape": json.dumps(dict(config.shape), sort_keys=True),
+        **{f"{axis}_parallel": size for axis, size in vars(layout).items()},
         "world_size": unit.world_size,
         "global_batch": unit.global_batch,
     }

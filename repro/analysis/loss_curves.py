@@ -148,7 +148,7 @@ def _comparison(unit: Unit, reference: Unit | None, losses_by_unit: dict) -> Cur
 
 def _missing(unit: Unit, curves: Sequence[Sequence[float]]) -> Failure | None:
     """Why a unit's curves cannot be compared: there is none, or one has not all its iterations or too few."""
-    planned = unit.config["iterations"]
+    planned = unit.config.iterations
     if not curves:
         return Failure(N_("no repeat of {unit} succeeded"), {"unit": unit.name})
     short = min(map(len, curves))
@@ -162,7 +162,7 @@ def _missing(unit: Unit, curves: Sequence[Sequence[float]]) -> Failure | None:
 
 def _judged(comparison: CurveComparison, every: list[CurveComparison]) -> CurveComparison:
     """The comparison with its tolerance, for an error the widest of its model; none without a control perturbation."""
-    model, precision = comparison.unit.model, comparison.unit.config["precision"]
+    model, precision = comparison.unit.model, comparison.unit.config.precision
     tolerances = _tolerances(model, every)
     if precision not in tolerances:
         missing = Failure(
@@ -179,7 +179,7 @@ def _tolerances(model: str, every: list[CurveComparison]) -> dict[str, CurveTole
     noises: dict[str, float] = {}
     for comparison in every:
         if comparison.unit.role == CONTROL and comparison.unit.model == model and comparison.deviation:
-            precision = comparison.unit.config["precision"]
+            precision = comparison.unit.config.precision
             noises[precision] = largest((noises.get(precision, 0.0), comparison.deviation.windowed))
     return {
         precision: CurveTolerance(noise, HALF_ROUNDINGS * HALF_ROUNDING if precision == "amp" else 0.0)

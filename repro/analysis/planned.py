@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator
 
 from repro.analysis.difference import Difference
-from repro.planning.derived import published_case
 from repro.planning.plan import BENCH, PUBLISHED, Plan
-from repro.planning.unit import Unit, global_batch_of
+from repro.planning.unit import Unit
 from repro.published.cases import load_catalogue
 from repro.published.rules import Rule, rule_of
 
@@ -40,23 +39,24 @@ def contradictions(plan: Plan, command: str) -> Iterator[Difference]:
 
 
 def _of_unit(unit: Unit) -> Iterator[Difference]:
-    config = unit.config
-    batch = global_batch_of(config)
+    batch, program = unit.config.global_batch, unit.config.program
     if batch != unit.global_batch:
         says = (PLAN, unit.global_batch), ("its configuration", batch)
         yield Difference(unit.name, "global batch", says)
-    if unit.framework == "oneflow" and config.get("program", unit.program) != unit.program:
-        yield Difference(unit.name, "program", ((PLAN, unit.program), ("its configuration", config["program"])))
+    if unit.framework == "oneflow" and program != unit.program:
+        yield Difference(unit.name, "program", ((PLAN, unit.program), ("its configuration", program)))
 
 
 def _of_rule(unit: Unit) -> Iterator[Difference]:
     """A unit of a published report's program has a case of it, and its rule; smoke runs and models from outside have their own."""
-    case = published_case(unit)
+    case = unit.case
     if case is None:
         reports = {case.report for case in load_catalogue().cases}
         if unit.report in reports:
             yield Difference(
-                unit.name, "case", ((PLAN, unit.case or "none"), ("its report", f"none of this name in {unit.report}"))
+                unit.name,
+                "case",
+                ((PLAN, unit.unknown_case or "none"), ("its report", f"none of this name in {unit.report}")),
             )
         return
     if case.report != unit.report:
@@ -74,10 +74,10 @@ def _of_followed(unit: Unit, followed: Unit) -> Iterator[Difference]:
     """A unit that takes turns with another trains the same, by the same rule."""
     if _read(unit) != _read(followed):
         yield Difference(unit.name, "measuring rule", ((PLAN, _read(unit)), (followed.name, _read(followed))))
-    for key in sorted((unit.config.keys() | followed.config.keys()) - OF_VARIANT):
-        own, other = unit.config.get(key), followed.config.get(key)
-        if own != other:
-            yield Difference(unit.name, key, ((PLAN, own), (followed.name, other)))
+    own, other = unit.config.as_json(), followed.config.as_json()
+    for key in sorted((own.keys() | other.keys()) - OF_VARIANT):
+        if own.get(key) != other.get(key):
+            yield Difference(unit.name, key, ((PLAN, own.get(key)), (followed.name, other.get(key))))
 
 
 def _read(unit: Unit) -> str:

@@ -83,7 +83,7 @@ def layout_relations(results: Iterable[Result]) -> list[Relation]:
 
 def layout_text(unit: Unit) -> str:
     """A unit's layout as data x tensor x pipeline parallel sizes."""
-    return "x".join(str(unit.config["layout"][axis]) for axis in ("data", "tensor", "pipeline"))
+    return str(unit.config.layout)
 
 
 def _measured(results: Iterable[Result]) -> dict[str, Result]:

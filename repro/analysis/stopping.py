@@ -7,7 +7,7 @@ from repro.analysis.results import summarise
 from repro.analysis.verdict import DECIDED, case_ratio, judge_case, outcome
 from repro.planning.plan import PUBLISHED, Plan
 from repro.planning.unit import Unit
-from repro.published.cases import Case, load_catalogue
+from repro.published.cases import Case
 from repro.runs.attempts import AttemptRecord
 from repro.runs.record import Run
 from repro.utils.sequential import Looks
@@ -24,8 +24,7 @@ def why_enough(run: Run, plan: Plan, attempts: list[AttemptRecord], unit: Unit) 
     succeeded = [attempt for attempt in attempts if attempt.unit == unit.name and attempt.status == "ok"]
     if not plan.looks or len(succeeded) < plan.looks[0].repeats:
         return None
-    published = load_catalogue().cases if plan.scale == PUBLISHED else ()
-    case = next((case for case in published if case.name in unit.stands_for), None)
+    case = unit.published_case if plan.scale == PUBLISHED else None
     if case is None:
         return "no verdict"
     (result,) = (candidate for candidate in summarise(plan, attempts) if candidate.unit.name == unit.name)

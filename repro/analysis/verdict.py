@@ -234,9 +234,8 @@ def judge(
     """
     check_given(given)
     catalogue = load_catalogue()
-    cases_by_name = {case.name: case for case in catalogue.cases}
     judged = _Judge(run, plan, attempts, catalogue, given)
-    pairs = [(name, cases_by_name.get(name), result) for result in results for name in result.unit.stands_for]
+    pairs = [(name, catalogue.by_name.get(name), result) for result in results for name in result.unit.stands_for]
     if plan.scale == SMOKE:
         verdicts, measured = (
             [
@@ -286,7 +285,7 @@ class _Judge:
 
     def __init__(self, run: Run, plan: Plan, attempts: list[AttemptRecord], catalogue: Catalogue, given: float | None):
         self._run, self._plan, self._attempts, self._catalogue, self._given = run, plan, attempts, catalogue, given
-        self._environment = run.description()["environment"]
+        self._environment = run.environment()
 
     def none(self, name: str, case: Case | None, result: Result, *why: Reason) -> Verdict:
         return self._with(name, case, result, comparable=False, outcome="none", reasons=why)

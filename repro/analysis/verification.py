@@ -158,8 +158,8 @@ def _cut(run: Run) -> Iterator[tuple[bool, str]]:
 
 
 def _commit(run: Run, past: History) -> tuple[bool, str]:
-    environment = run.description()["environment"]
-    commit, changed = environment.get("git_commit"), environment.get("git_changed_files")
+    environment = run.environment()
+    commit, changed = environment.git_commit, environment.git_changed_files
     if not commit:
         return True, "the run names no commit: it was not made in a git checkout, so nobody can look up its code"
     name = f"commit {commit[:SHORT]}" + (f" (with {changed} modified files)" if changed else "")

@@ -14,6 +14,7 @@ from repro.models.programs import PUBLISHED, TUNED, TUNING
 from repro.planning.unit import Unit
 from repro.published.census import operators
 from repro.published.logs import Log
+from repro.published.trainer_config import TrainerConfig
 from repro.runs.metrics import METRICS
 from repro.utils.i18n import N_
 
@@ -50,7 +51,7 @@ def contradictions(
 
     `gpus` are those of the run's record, empty if they are not those of the ranks; `ranks` the events of each rank.
     """
-    generation = unit.config["log_generation"]
+    generation = unit.config.log_generation
     if log.generation != generation:
         yield Difference(where, "generation of the log", ((PLAN, generation), ("its rows", log.generation)))
     starts = [[event for event in events if event["event"] == "start"] for events in ranks]
@@ -77,7 +78,7 @@ def _of_start(unit: Unit, where: str, gpus: Sequence[Mapping], start: Mapping, r
     if others := [name for name, (_, library) in LIBRARIES.items() if library in libraries and name != unit.framework]:
         what = "framework whose library was loaded"
         yield Difference(where, what, ((PLAN, unit.framework), (source, ", ".join(others))))
-    for name, planned in (("rank", rank), ("world_size", unit.world_size), ("device", unit.config["device"])):
+    for name, planned in (("rank", rank), ("world_size", unit.world_size), ("device", unit.config.device)):
         if start.get(name, planned) != planned:
             yield Difference(where, name, ((PLAN, planned), (source, start[name])))
     names = {gpu["name"] for gpu in gpus}
@@ -87,13 +88,13 @@ def _of_start(unit: Unit, where: str, gpus: Sequence[Mapping], start: Mapping, r
 
 def _of_job(unit: Unit, where: str, start: Mapping, of_rank_0: Sequence[Mapping]) -> Found:
     """A unit of OneFlow: its data, and on GPUs its program and precision; on processors both programs have other operators."""
-    source, planned = METRICS.format(0), unit.config["data"]["kind"]
+    source, planned = METRICS.format(0), unit.config.data.kind
     data = start.get("data")
     if data is None:
         yield Unrecorded(DATA)
     elif data.get("kind") != planned:
         yield Difference(where, "kind of data", ((PLAN, planned), (source, data.get("kind"))))
-    if unit.config["device"] != "cuda":
+    if unit.config.device != "cuda":
         return
     tf32 = start.get("tf32")
     if tf32 is None:
@@ -109,8 +110,8 @@ def _of_job(unit: Unit, where: str, start: Mapping, of_rank_0: Sequence[Mapping]
         yield Unrecorded(OPERATORS)
         return
     amp = OF_AMP in job
-    if amp != (unit.config["precision"] == "amp"):
-        says = (PLAN, unit.config["precision"]), ("its operators", "amp" if amp else "no amp")
+    if amp != (unit.config.precision == "amp"):
+        says = (PLAN, unit.config.precision), ("its operators", "amp" if amp else "no amp")
         yield Difference(where, "precision", says)
     share = other_operators(unit.report, unit.config, job)
     if share is not None and (share <= OTHER_OPERATORS) != (unit.program == PUBLISHED):
@@ -118,7 +119,7 @@ def _of_job(unit: Unit, where: str, start: Mapping, of_rank_0: Sequence[Mapping]
         yield Difference(where, "operators", ((PLAN, f"the {unit.program} program's"), (source, text)))
 
 
-def other_operators(report: str, config: Mapping, job: Mapping[str, int]) -> float | None:
+def other_operators(report: str, config: TrainerConfig, job: Mapping[str, int]) -> float | None:
     """The share of a compiled job's operators that are not those of a report's program with its configuration.
 
     None for a report without a census. Casts are left out, since the census has none.
@@ -148,8 +149,8 @@ def _of_settings(unit: Unit, where: str, start: Mapping) -> Found:
     if settings is None:
         yield Unrecorded(SETTINGS)
         return
-    planned = {**(unit.config.get("baseline") or {}), "amp": unit.config["precision"] == "amp"}
-    if unit.config["device"] == "cuda":
+    planned = {**unit.config.switches, "amp": unit.config.precision == "amp"}
+    if unit.config.device == "cuda":
         planned |= dict.fromkeys(("tf32_matmul", "tf32_cudnn"), planned.get("tf32", False))
     for name in sorted(planned.keys() & settings.keys()):
         if settings[name] != planned[name]:

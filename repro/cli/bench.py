@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from repro.cli.options import LibraryOptions, RunOptions, RuntimeOptions, refuse_misplaced
-from repro.cli.session import Session, baseline_program_of, chosen_model, planned
+from repro.cli.session import Session, baseline_program_of, chosen_cases, planned
 from repro.cli.settings import Invocation, task
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
 
@@ -47,7 +47,6 @@ def bench(
     from repro.planning.baselines import variants_of
     from repro.planning.plan import BENCH, SMOKE, Wanted
     from repro.planning.program_data import with_data
-    from repro.published.cases import load_catalogue
 
     session = Session(
         invocation=invocation,
@@ -63,11 +62,19 @@ def bench(
     chosen_launcher = session.launcher(name, before)
 
     def new_plan() -> tuple[Plan, dict]:
-        chosen = load_catalogue().select(chosen_model(model), cases or None)
+        chosen = chosen_cases(model, cases)
         gpus = 0 if scale == SMOKE else gpu_count()
         baseline = None if name else baseline_program_of(baseline_python, baselines, gpus, precision)
         variants = baseline.variants if baseline else variants_of(baselines)
-        wanted = Wanted(scale or None, repeats, max_gpus, iterations, precision or None, variants, program)
+        wanted = Wanted(
+            scale=scale or None,
+            repeats=repeats,
+            max_gpus=max_gpus,
+            iterations=iterations,
+            precision=precision or None,
+            baselines=variants,
+            programs=program,
+        )
         plan = chosen_launcher.plan(chosen, wanted)
         plan = with_data(plan, data, chosen_launcher.sees_this_machine, chosen_launcher.data_refusal)
         return plan, {"baseline": baseline.as_json()} if baseline else {}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro.cli.options import LibraryOptions, RunOptions, refuse_misplaced
-from repro.cli.session import Session, baseline_program_of, chosen_model, planned
+from repro.cli.session import Session, baseline_program_of, chosen_cases, chosen_model, planned
 from repro.cli.settings import Invocation, OptionError, task
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
 
@@ -155,7 +155,6 @@ def profile(
     from repro.planning.baselines import variants_of
     from repro.planning.plan import PUBLISHED, PlanError, Wanted
     from repro.planning.profiling import KIND, as_profile
-    from repro.published.cases import load_catalogue
 
     chosen_libraries = libraries.libraries(cupti, baseline_python)
     session = Session(
@@ -173,11 +172,18 @@ def profile(
         raise PlanError(refusal)
 
     def new_plan() -> tuple[Plan, dict]:
-        chosen = load_catalogue().select(chosen_model(model), cases or None)
+        chosen = chosen_cases(model, cases)
         gpus = chosen_launcher.gpus
         baseline = None if name else baseline_program_of(baseline_python, baselines, gpus, precision)
         variants = baseline.variants if baseline else variants_of(baselines)
-        wanted = Wanted(PUBLISHED, 1, max_gpus, None, precision or None, variants, program)
+        wanted = Wanted(
+            scale=PUBLISHED,
+            repeats=1,
+            max_gpus=max_gpus,
+            precision=precision or None,
+            baselines=variants,
+            programs=program,
+        )
         return as_profile(chosen_launcher.plan(chosen, wanted)), {"baseline": baseline.as_json()} if baseline else {}
 
     if name:

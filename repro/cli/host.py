@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from repro.cli import bench, correctness, plan, preflight, rehearse
 from repro.cli.options import LOCAL, REMOTE, AttemptOptions, LibraryOptions, refuse_misplaced
-from repro.cli.session import chosen_model
+from repro.cli.session import chosen_cases
 from repro.cli.settings import Exit, Invocation, OptionError, task
 from repro.models.registry import spec_of
 from repro.planning.plan import SMOKE
@@ -131,9 +131,8 @@ def _check_reproduce(values: Mapping[str, Any]) -> None:
 def _planned(
     model: str, cases: str | None, steps: tuple[str, ...], cluster: str | None, scale: Scale | None, gpus: int
 ) -> list[Step]:
-    from repro.published.cases import load_catalogue
 
-    chosen = load_catalogue().select(chosen_model(model), cases or None)
+    chosen = chosen_cases(model, cases)
     return plan_cluster_steps(chosen, steps, scale == SMOKE) if cluster else plan_steps(chosen, steps, gpus)
 
 

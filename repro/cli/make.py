@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 
 from repro.cli import tasks
-from repro.cli.session import chosen_model
+from repro.cli.session import chosen_cases
 from repro.cli.settings import Exit, OptionTask, exit_statuses
 from repro.targets import ENVIRONMENT, command_line, make_variables
 
@@ -69,10 +69,8 @@ def check(name: str) -> int:
             task = tasks.find(name)
             values = task.of_variables({key: value for key, value in variables.items() if key not in ENVIRONMENT})
             if "model" in task.options and not values.get("run"):
-                from repro.published.cases import load_catalogue
-
                 cases = values.get("cases") if name in OF_PUBLISHED_CASES else None
-                load_catalogue().select(chosen_model(values.get("model") or "all"), cases or None)
+                chosen_cases(values.get("model") or "all", cases)
             elif "model" in task.options:
                 from repro.runs.record import RUNS, Run
 

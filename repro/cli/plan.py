@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from repro.cli.session import chosen_model
+from repro.cli.session import chosen_cases
 from repro.cli.settings import Exit, Invocation, exit_statuses, task
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
 from repro.utils.errors import FAILED
@@ -38,9 +38,8 @@ def plan(
     from repro.perfmodel.hardware import describe
     from repro.perfmodel.plan_table import plan_json, plan_rows, plan_summary, plan_table
     from repro.planning.plan import of_length
-    from repro.published.cases import load_catalogue
 
-    chosen = load_catalogue().select(chosen_model(model), cases or None)
+    chosen = chosen_cases(model, cases)
     described = describe(cluster)
     rows = plan_rows(of_length(chosen, iterations) if iterations else chosen, described, repeats, len(program))
     if format == "json":

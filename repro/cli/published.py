@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-from repro.cli.session import chosen_model
+from repro.cli.session import chosen_cases
 from repro.cli.settings import Exit, Invocation, OptionError, exit_statuses, task
 from repro.utils.errors import FAILED
 from repro.utils.output import print_json, print_table, terminal_width
@@ -21,9 +21,9 @@ def cases(invocation: Invocation, model: str = "all", cases: str | None = None, 
     JSON: a list with an object per case, described in repro/data/output.schema.json. Exit status: 0, or 2 for a model
     or a case that there is not.
     """
-    from repro.published.cases import cases_json, cases_table, load_catalogue
+    from repro.published.cases import cases_json, cases_table
 
-    chosen = load_catalogue().select(chosen_model(model), cases or None)
+    chosen = chosen_cases(model, cases)
     if format == "json":
         print_json(cases_json(chosen))
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from repro.cli.options import RunOptions, RuntimeOptions, refuse_misplaced
-from repro.cli.session import Session, chosen_model, planned
+from repro.cli.session import Session, chosen_cases, planned
 from repro.cli.settings import Invocation, task
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
 
@@ -41,7 +41,6 @@ def rehearse(
     """
     from repro.launch.rank_pool import RankPool
     from repro.planning.rehearsal import KIND, make_rehearsal_plan
-    from repro.published.cases import load_catalogue
 
     session = Session(invocation=invocation, options=options, model=model, runtime=runtime)
     before = session.before(KIND)
@@ -50,7 +49,7 @@ def rehearse(
     chosen_launcher = session.launcher(name, before)
 
     def new_plan() -> tuple[Plan, dict]:
-        chosen = load_catalogue().select(chosen_model(model), cases or None)
+        chosen = chosen_cases(model, cases)
         return make_rehearsal_plan(chosen, program, max_ranks, iterations, chosen_launcher.misfit), {}
 
     if dry_run:

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from repro.planning.baselines import BaselineProgram
     from repro.planning.datasets import Dataset
     from repro.planning.plan import Plan
+    from repro.published.cases import Case
+    from repro.runs.environment import Environment
     from repro.runs.record import Run
 
 SMOKE_STALL_TIMEOUT_S, STALL_TIMEOUT_S = 120, 900
@@ -65,14 +67,14 @@ class Session:
         refuse_other_code(run, trainer_command())
         return run
 
-    def create(self, plan: Plan, environment: dict, **more: Any) -> Run:
+    def create(self, plan: Plan, environment: Environment, **more: Any) -> Run:
         """Make the folder of a new run; `more` is kept in its description besides the plan."""
         from repro.runs.record import Run
 
         description = {
             "created": time.time(),
             "command": self.invocation.command,
-            "environment": environment,
+            "environment": environment.as_json(),
             "plan": plan.as_json(),
         }
         return Run.create(f"{self.model}-{plan.label}", description | more, self.options.runs)
@@ -95,7 +97,7 @@ class Session:
         pool = pool_of(plan) if pool_of else None
         with self.launcher_here().open(self.invocation.command) as session:
             if before:
-                _compared(session, plan, run.description()["environment"])
+                _compared(session, plan, run.environment())
             self.carry_out(run, plan, changed(session.attempts(run, plan, self.limits(plan))), pool)
 
     def run_on_cluster(
@@ -112,19 +114,17 @@ class Session:
         `changed` may wrap what makes the attempts.
         """
         from repro.planning.plan import PlanError
-        from repro.planning.program_data import reads
 
         heed_signals()
         plan, more = (planned(before), {}) if before else new_plan()
-        recorded = before.description()["environment"] if before else {}
+        recorded = before.environment() if before else None
         with launcher.open(self.invocation.command) as session:
-            if before:
+            if recorded:
                 session.check_unchanged(recorded)
-            configs = [unit.config for unit in plan.units]
             read = [
                 dataset
                 for dataset in datasets
-                if any(reads(config, launcher.dataset_folder(dataset)) for config in configs)
+                if any(unit.config.data.is_in(launcher.dataset_folder(dataset)) for unit in plan.units)
             ]
             session.bring(plan, read)
             if missing := session.missing_data(plan):
@@ -133,7 +133,7 @@ class Session:
             if plan.variants:
                 more |= {"baseline": session.baselines(plan).as_json()}
             places = self._places(session, plan)
-            run = before or self.create(plan, session.environment(plan) | kernels, **more)
+            run = before or self.create(plan, replace(session.environment(plan), kernels=kernels), **more)
             self.carry_out(run, plan, changed(session.attempts(run, plan, self.limits(plan))), places)
 
     def cluster_of(self, before: Run | None) -> str | None:
@@ -143,7 +143,7 @@ class Session:
         cluster = self.options.cluster
         if before is None:
             return cluster
-        recorded = before.description()["environment"].get("cluster", {})
+        recorded = before.environment().cluster or {}
         if cluster and Path(cluster).name != recorded.get("name"):
             where = f"on cluster {recorded['name']}" if recorded else "on one machine"
             raise PlanError(f"RUN={before.id} was begun {where}; go on with it there, or leave RUN out")
@@ -181,7 +181,7 @@ class Session:
         from repro.launch.attempt import Limits
 
         options, described = self.options, load_cluster(cluster)
-        recorded = before.description()["environment"].get("cluster", {}) if before else {}
+        recorded = (before and before.environment().cluster) or {}
         described = with_runtime(described, self.runtime.runtime or recorded.get("runtime"), options.launcher)
         launch = LaunchOptions(
             described,
@@ -242,15 +242,15 @@ class Session:
         plan, environment = self.on_this_machine(plan, leave_out)
         return self.create(plan, environment, **more)
 
-    def on_this_machine(self, plan: Plan, leave_out: bool = False) -> tuple[Plan, dict]:
+    def on_this_machine(self, plan: Plan, leave_out: bool = False) -> tuple[Plan, Environment]:
         """A new plan, and what its run records of this machine.
 
         Models that this machine's GPUs compute wrongly are left out of the plan, or refused.
         """
         with self.launcher_here().open(self.invocation.command) as session:
             environment = session.environment(plan)
-            plan, kernels = _compared(session, plan, {}, leave_out)
-        return plan, environment | kernels
+            plan, kernels = _compared(session, plan, None, leave_out)
+        return plan, replace(environment, kernels=kernels)
 
     def limits(self, plan: Plan) -> Limits:
         """How long an attempt of this plan may take, and be silent."""
@@ -264,6 +264,13 @@ class Session:
 def chosen_model(model: str) -> str | None:
     """The model of an option, None for all."""
     return None if model == "all" else model
+
+
+def chosen_cases(model: str, cases: str | None) -> tuple[Case, ...]:
+    """The published cases of the options `model` and `cases`; CaseError if there are none."""
+    from repro.published.cases import load_catalogue
+
+    return load_catalogue().select(chosen_model(model), cases or None)
 
 
 def planned(run: Run) -> Plan:
@@ -305,7 +312,9 @@ def _import_report(plan: Plan) -> None:
     page.kind_of(plan)
 
 
-def _compared(session: LaunchSession, plan: Plan, recorded: dict, leave_out: bool = False) -> tuple[Plan, dict]:
+def _compared(
+    session: LaunchSession, plan: Plan, recorded: Environment | None, leave_out: bool = False
+) -> tuple[Plan, dict | None]:
     """The plan that may begin or go on, and what a new run records of how its GPUs compute.
 
     Models that they compute wrongly are refused or, with `leave_out`, skipped unless no other is left (KernelError).
@@ -313,6 +322,6 @@ def _compared(session: LaunchSession, plan: Plan, recorded: dict, leave_out: boo
     """
     kernels = None if trainer_command() else session.kernels(plan, recorded)
     if kernels is None:
-        return plan, {}
+        return plan, None
     kernels.refuse_wrong(plan, all_of_it=leave_out)
-    return kernels.without_wrong(plan), {"kernels": kernels.record()}
+    return kernels.without_wrong(plan), kernels.record()

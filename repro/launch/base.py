@@ -18,6 +18,8 @@ from repro.planning.plan import Plan, PlanError, Wanted
 from repro.planning.schedule import Block
 from repro.planning.unit import Unit
 from repro.published.cases import Case
+from repro.published.trainer_config import TrainerConfig
+from repro.runs.environment import Environment
 from repro.runs.record import Run
 
 if TYPE_CHECKING:
@@ -89,14 +91,14 @@ class LaunchSession(ABC):
         """What makes the attempts of a run."""
 
     @abstractmethod
-    def environment(self, plan: Plan) -> dict:
+    def environment(self, plan: Plan) -> Environment:
         """What a new run of this plan records of this machine and of where its ranks run."""
 
     @abstractmethod
-    def kernels(self, plan: Plan, recorded: dict) -> Kernels | None:
+    def kernels(self, plan: Plan, recorded: Environment | None) -> Kernels | None:
         """How the GPUs that ranks of this plan get compute, compared with the CPU; None for a plan without GPUs.
 
-        A run begins or goes on only after this. `recorded` is the environment of a run that goes on, else empty.
+        A run begins or goes on only after this. `recorded` is the environment of a run that goes on, else None.
         KernelError, with what to do, where nothing can be compared.
         """
 
@@ -127,7 +129,7 @@ class LaunchSession(ABC):
         raise PlanError("attempts run one at a time here")
 
     @abstractmethod
-    def check_unchanged(self, environment: dict) -> None:
+    def check_unchanged(self, environment: Environment) -> None:
         """ClusterError if the ranks of a run with this recorded environment would not run where they did."""
 
 
@@ -152,7 +154,7 @@ class Launcher(ABC):
     def plan(self, cases: Sequence[Case], wanted: Wanted) -> Plan:
         """What to run here of these cases; PlanError as `repro.planning.plan.make_plan` has it."""
 
-    def misfit(self, report: str, config: dict) -> dict | None:
+    def misfit(self, report: str, config: TrainerConfig) -> dict | None:
         """Why a training on processors cannot be placed here, as `message` and `values`; None if it can."""
         return None
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from repro.images.jit_cache import jit_cache
 from repro.images.stack import Stack, kit_description
 from repro.launch.agent.gpus import gpus as gpus_with
+from repro.runs.environment import Environment
 from repro.runs.history import FOREIGN, owned_by_another
 from repro.utils.errors import ReproError
 from repro.utils.paths import ROOT, sha256
@@ -28,31 +29,31 @@ NAMED, DIGITS = "identity of a machine in the record of a run", 16
 """What the digests of machines are of, besides the machine, and how many hexadecimal digits of one are recorded."""
 
 
-def capture(stack: Stack | None = None) -> dict:
+def capture(stack: Stack | None = None) -> Environment:
     """Everything about this machine and checkout that a reader needs to judge a figure.
 
     `stack` is what trainers are given besides; it says which cache of compiled code they use.
     """
     present = gpus()
     cache = stack.environment.get("CUDA_CACHE_PATH") if stack else None
-    return {
-        "host": platform.node(),
-        "system": _system(),
-        "kernel": platform.release(),
-        "cpu": _cpu_model(),
-        "cpu_count": os.cpu_count(),
-        "cpu_affinity": len(os.sched_getaffinity(0)),
-        "memory_mib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
-        "gpus": present,
-        "machine": identity([gpu.get("uuid", "") for gpu in present]),
-        "stack": stack.as_json() if stack else None,
-        "jit_cache": jit_cache(present, Path(cache) if cache else None),
-        "controller_python": platform.python_version(),
-        "git_commit": _git("rev-parse", "HEAD"),
-        "git_changed_files": _changed_files(),
-        "locks_sha256": {name: sha256(ROOT / name) for name in LOCKS},
-        **_kit(),
-    }
+    return Environment(
+        host=platform.node(),
+        system=_system(),
+        kernel=platform.release(),
+        cpu=_cpu_model(),
+        cpu_count=os.cpu_count(),
+        cpu_affinity=len(os.sched_getaffinity(0)),
+        memory_mib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
+        gpus=tuple(present),
+        machine=identity([gpu.get("uuid", "") for gpu in present]),
+        stack=stack.as_json() if stack else None,
+        jit_cache=jit_cache(present, Path(cache) if cache else None),
+        controller_python=platform.python_version(),
+        git_commit=_git("rev-parse", "HEAD"),
+        git_changed_files=_changed_files(),
+        locks_sha256={name: sha256(ROOT / name) for name in LOCKS},
+        kit=kit_description() or None,
+    )
 
 
 def identity(parts: Iterable[str]) -> dict:
@@ -75,11 +76,6 @@ def _content(path: Path) -> str:
         return path.read_text(encoding="utf-8").strip()
     except OSError:
         return ""
-
-
-def _kit() -> dict:
-    kit = kit_description()
-    return {"kit": kit} if kit else {}
 
 
 def gpus() -> list[dict]:

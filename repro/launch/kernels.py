@@ -15,7 +15,7 @@ from pathlib import Path
 from repro.analysis.process_info import readable
 from repro.images.stack import Stack, StackError
 from repro.launch.attempt import Limits, Outcome, interruptible
-from repro.launch.check_programs import ProgramOf
+from repro.launch.check_programs import CheckConfig, ProgramOf
 from repro.models.extensions import folders_of
 from repro.models.programs import KINDS
 from repro.models.registry import specs
@@ -245,17 +245,12 @@ def compare(
         The program failed before or after its operators.
     """
     started = time.monotonic()
-    config = {
-        "device": device,
-        "layout": {"data": 1, "tensor": 1, "pipeline": 1},
-        "scale": SCALES[device],
-        "models": list(models),
-        "precisions": list(precisions),
-    }
+    settings = {"scale": SCALES[device], "models": list(models), "precisions": list(precisions)}
+    config = CheckConfig(device, 1, settings)
 
     def share(number: int) -> _Share:
         named = f"share-{number}-part" if processes > 1 else "part"
-        return _compare_share(attempt_of, {**config, "share": [number, processes]}, folder, named)
+        return _compare_share(attempt_of, config.with_settings(share=[number, processes]), folder, named)
 
     with interruptible(), ThreadPoolExecutor(processes, "kernels") as threads:
         shares = list(threads.map(share, range(1, processes + 1)))
@@ -274,7 +269,7 @@ class _Share:
     start: dict
 
 
-def _compare_share(attempt_of: ProgramOf, config: dict, folder: Path, named: str) -> _Share:
+def _compare_share(attempt_of: ProgramOf, config: CheckConfig, folder: Path, named: str) -> _Share:
     """Compare the operators of one share; of each process a folder of this name with a number."""
     share = _Share([], {})
     names: list[str] = []
@@ -284,7 +279,7 @@ def _compare_share(attempt_of: ProgramOf, config: dict, folder: Path, named: str
         part = folder / f"{named}-{number}"
         part.mkdir(parents=True)
         events: list[dict] = []
-        outcome = attempt_of({**config, "operators": names}, part).run(events.append)
+        outcome = attempt_of(config.with_settings(operators=names), part).run(events.append)
         share.start = share.start or next(_of_kind(events, "start"), {})
         share.results += map(_result, _of_kind(events, "error"))
         if outcome.failure is None:
@@ -296,7 +291,7 @@ def _compare_share(attempt_of: ProgramOf, config: dict, folder: Path, named: str
         share.results.append(replace(_result(begun), reason=_reason(outcome)))
         names = next(_of_kind(events, "operators"))["names"]
         names = names[names.index(begun["operator"]) + 1 :]
-        config = {**config, "share": [1, 1]}
+        config = config.with_settings(share=[1, 1])
         if not names:
             return share
 

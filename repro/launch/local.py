@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,8 @@ from repro.planning.plan import Plan, PlanError, Wanted, make_plan
 from repro.planning.profiling import FOR_GPUS
 from repro.planning.rehearsal import memory_mib
 from repro.published.cases import Case
+from repro.published.trainer_config import TrainerConfig
+from repro.runs.environment import Environment
 from repro.runs.record import Run
 from repro.utils.i18n import N_
 from repro.utils.paths import ROOT
@@ -65,9 +67,9 @@ class LocalLauncher(Launcher):
         return gpu_count()
 
     def plan(self, cases: Sequence[Case], wanted: Wanted) -> Plan:
-        return make_plan(cases, self.gpus, **vars(wanted))
+        return make_plan(cases, self.gpus, wanted)
 
-    def misfit(self, report: str, config: dict) -> dict | None:
+    def misfit(self, report: str, config: TrainerConfig) -> dict | None:
         needed, free = memory_mib(report, config), free_mib()
         if needed <= free:
             return None
@@ -82,14 +84,19 @@ class LocalLauncher(Launcher):
         python = ("<python of the baselines>",)
         container = self.container(stack, ask=False)
         attempt_of = local_attempts(
-            Limits(), self.options.port, self.options.trainer, python, stack.environment, container
+            Limits(),
+            self.options.port,
+            trainer=self.options.trainer,
+            baseline=python,
+            environment=stack.environment,
+            container=container,
         )
         for unit in plan.units:
             attempt = attempt_of(unit, Path("<attempt>"))
             variables = [f"{name}={value}" for name, value in attempt.environment.items()]
             argv = attempt.argv(str(self.options.port or "<a free port>"))
             yield f"# {unit.name}: {unit.world_size} ranks"
-            here = unit.config["device"] == "cuda" and variables and not attempt.container
+            here = unit.config.device == "cuda" and variables and not attempt.container
             yield shlex.join(["env", *variables, *argv] if here else argv)
 
     @contextmanager
@@ -100,13 +107,12 @@ class LocalLauncher(Launcher):
             sweep(str(ROOT))
         yield LocalSession(self)
 
-    def stack(self, plan: Plan, recorded: dict | None = None) -> Stack:
+    def stack(self, plan: Plan, recorded: Environment | None = None) -> Stack:
         """The libraries that trainers need on this machine's GPUs; StackError or PlanError if they are not available.
 
         `recorded` is the environment of a run that is continued: it keeps its stack unless another one is asked for.
         """
-        before = (recorded or {}).get("stack") or {}
-        name = self.options.stack or before.get("name")
+        name = self.options.stack or (recorded.stack_name if recorded else None) or None
         if plan.tf32 and (refusal := tf32_refusal(gpus(), name)):
             raise PlanError(refusal)
         return stack_of(
@@ -116,14 +122,14 @@ class LocalLauncher(Launcher):
             in_image=self.runtime(recorded) != VENV,
         )
 
-    def runtime(self, recorded: dict | None = None) -> str:
+    def runtime(self, recorded: Environment | None = None) -> str:
         """What ranks run with; a run that is continued keeps its own. PlanError if another one is asked for."""
-        before = (recorded or {}).get("runtime", {}).get("name", VENV) if recorded else None
+        before = (recorded.runtime or {}).get("name", VENV) if recorded else None
         if before and self.options.runtime and self.options.runtime != before:
             raise PlanError(f"RUNTIME={self.options.runtime}: the run was begun with {before}; leave it out")
         return before or self.options.runtime or VENV
 
-    def container(self, stack: Stack, recorded: dict | None = None, ask: bool = True) -> LocalContainer | None:
+    def container(self, stack: Stack, recorded: Environment | None = None, ask: bool = True) -> LocalContainer | None:
         """The image that ranks run in, None for the venv; PlanError if it is not the one that a run was begun in.
 
         Without `ask` it is not looked for.
@@ -133,7 +139,7 @@ class LocalLauncher(Launcher):
             if self.options.image:
                 raise PlanError("IMAGE: for RUNTIME=docker or apptainer, which run an image")
             return None
-        before = (recorded or {}).get("runtime", {})
+        before = (recorded and recorded.runtime) or {}
         container = LocalContainer.of(name, stack, self.options.image or before.get("image"), ask)
         for key in ("id", "sha256"):
             if before.get(key, "") != container.record().get(key, "") and before:
@@ -151,18 +157,25 @@ class LocalSession(LaunchSession):
 
     def attempts(self, run: Run, plan: Plan, limits: Limits) -> AttemptOf:
         """With the stack and the baselines' command that the run recorded."""
-        options, description = self.launcher.options, run.description()
+        options, description, recorded = self.launcher.options, run.description(), run.environment()
         baseline = recorded_command(description["baseline"], options.baseline) if "baseline" in description else ()
-        stack = self.launcher.stack(plan, description["environment"])
-        container = self.launcher.container(stack, description["environment"])
-        return local_attempts(limits, options.port, options.trainer, baseline, stack.environment, container)
+        stack = self.launcher.stack(plan, recorded)
+        container = self.launcher.container(stack, recorded)
+        return local_attempts(
+            limits,
+            options.port,
+            trainer=options.trainer,
+            baseline=baseline,
+            environment=stack.environment,
+            container=container,
+        )
 
-    def environment(self, plan: Plan) -> dict:
+    def environment(self, plan: Plan) -> Environment:
         stack = self.launcher.stack(plan)
         container = self.launcher.container(stack)
-        return capture(stack) | ({"runtime": container.record()} if container else {})
+        return replace(capture(stack), runtime=container.record() if container else None)
 
-    def kernels(self, plan: Plan, recorded: dict) -> Kernels | None:
+    def kernels(self, plan: Plan, recorded: Environment | None) -> Kernels | None:
         """One GPU is enough: they share driver and libraries."""
         if plan.device != "cuda":
             return None
@@ -174,5 +187,5 @@ class LocalSession(LaunchSession):
         image = container.record() if container else None
         return kernels_here(gpus(), stack, programs, precisions_of(plan), image=image)
 
-    def check_unchanged(self, environment: dict) -> None:
+    def check_unchanged(self, environment: Environment) -> None:
         """Nothing is refused: reports compare what each attempt's processes recorded of themselves."""

@@ -33,10 +33,10 @@ from repro.launch.attempt import (
     interruptible,
 )
 from repro.launch.attempt_folder import AttemptFolder, rank_ended, rank_folder
-from repro.launch.check_programs import ProgramOf, takes_tf32
+from repro.launch.check_programs import CheckConfig, ProgramConfig, ProgramOf
 from repro.launch.gpu_sampler import Sampler
 from repro.launch.local_container import LocalContainer
-from repro.planning.program_data import STANDINS, located
+from repro.planning.program_data import STANDINS
 from repro.planning.unit import Unit
 from repro.runs.failures import Failure, explain_logs, last_lines
 from repro.runs.record import write_json
@@ -81,9 +81,11 @@ def local_attempts(
 
     def attempt_of(unit: Unit, folder: Path) -> LocalAttempt:
         if unit.baseline_of:
-            return LocalAttempt(unit.config, folder, limits, port, baseline, trainer[0], shared)
+            return LocalAttempt(
+                unit.config, folder, limits, port, trainer=baseline, launcher=trainer[0], environment=shared
+            )
         given = {**(environment or {}), **(TF32 if unit.tf32 else {})}
-        return LocalAttempt(unit.config, folder, limits, port, trainer, environment=given, container=container)
+        return LocalAttempt(unit.config, folder, limits, port, trainer=trainer, environment=given, container=container)
 
     return attempt_of
 
@@ -97,10 +99,10 @@ def local_programs(
 ) -> ProgramOf:
     """The maker of attempts of a check's program on this machine; `environment` is that of the stack."""
 
-    def attempt_of(config: dict, folder: Path) -> LocalAttempt:
-        given = {**environment, **(TF32 if takes_tf32(config) else {})}
+    def attempt_of(config: CheckConfig, folder: Path) -> LocalAttempt:
+        given = {**environment, **(TF32 if config.tf32 else {})}
         command = (python, str(program))
-        return LocalAttempt(config, folder.resolve(), limits, None, command, environment=given, container=container)
+        return LocalAttempt(config, folder.resolve(), limits, trainer=command, environment=given, container=container)
 
     return attempt_of
 
@@ -114,7 +116,7 @@ class LocalAttempt:
     in that image, with its Python.
     """
 
-    config: dict
+    config: ProgramConfig
     folder: Path
     limits: Limits
     port: int | None = None
@@ -127,8 +129,7 @@ class LocalAttempt:
 
     @property
     def world_size(self) -> int:
-        layout = self.config["layout"]
-        return layout["data"] * layout["tensor"] * layout["pipeline"]
+        return self.config.layout.world_size
 
     def on(self, gpus: Sequence[str]) -> LocalAttempt:
         """The same on these GPUs, by their names in CUDA_VISIBLE_DEVICES; on the CPU nothing changes."""
@@ -141,7 +142,7 @@ class LocalAttempt:
         argv = self.argv(str(self.port or free_port()))
         write_json(self.folder / "command.json", argv)
         started = time.monotonic()
-        sampled = Sampler(self.folder, self.config.get("device") == "cuda", self._visible(), _end_with_parent)
+        sampled = Sampler(self.folder, self.config.device == "cuda", self._visible(), _end_with_parent)
         with interruptible(stop) as interrupts, sampled as sampler:
             process = self._start(argv)
             try:
@@ -157,7 +158,7 @@ class LocalAttempt:
         if failure is None:
             return Outcome(None, time.monotonic() - started)
         tail = files.log_tail(failure.values.get("rank", 0), self._launcher_log)
-        explained = explain_logs(failure, files.log_files(), self.config.get("device", "cpu"))
+        explained = explain_logs(failure, files.log_files(), self.config.device)
         return Outcome(explained, time.monotonic() - started, tail)
 
     def _visible(self) -> str:
@@ -169,8 +170,8 @@ class LocalAttempt:
 
     def _prepare(self) -> AttemptFolder:
         files = AttemptFolder(self.folder, self.world_size, (self._launcher_log,))
-        config = located(self.config, str(STANDINS))
-        write_json(self.folder / "config.json", {**config, "output": str(self.folder)})
+        config = self.config.written(str(self.folder), str(STANDINS))
+        write_json(self.folder / "config.json", config.as_json())
         return files
 
     def argv(self, port: str) -> list[str]:
@@ -209,7 +210,7 @@ class LocalAttempt:
 
     def _variables(self) -> dict[str, str]:
         """What the ranks get besides this process's own environment."""
-        cuda, variables = self.config.get("device") == "cuda", {}
+        cuda, variables = self.config.device == "cuda", {}
         if cuda and self.world_size > 1:  # the log then says which network was used
             nccl_logging = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
             variables = {name: value for name, value in nccl_logging.items() if name not in os.environ}

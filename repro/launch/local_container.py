@@ -15,6 +15,7 @@ from repro.images.stack import IMAGE_STACKS, Stack, sif_path, tag_of
 from repro.launch.agent.leftovers import RUN, USER, WORK, labels
 from repro.launch.agent.node import image_file, image_ids, remove_containers
 from repro.launch.agent.ranks import launcher_of
+from repro.launch.check_programs import ProgramConfig
 from repro.models.extensions import VARIABLE, folders
 from repro.planning.program_data import STANDINS
 from repro.utils.errors import ReproError
@@ -87,9 +88,11 @@ class LocalContainer:
         description = {"name": self.runtime.name, "version": self.version, "image": self.name}
         return {**description, "sha256": self.sha256} if self.sha256 else {**description, "id": self.image}
 
-    def command(self, folder: Path, config: dict, environment: dict[str, str], name: str, script: Path) -> list[str]:
+    def command(
+        self, folder: Path, config: ProgramConfig, environment: dict[str, str], name: str, script: Path
+    ) -> list[str]:
         """The words in front of a program that is an attempt's, on all GPUs that `environment` shows."""
-        cuda = config.get("device") == "cuda"
+        cuda = config.device == "cuda"
         container = Container(
             image=self.image,
             folder=str(folder),
@@ -121,13 +124,10 @@ class LocalContainer:
         own = {name: value for name, value in given.items() if name not in outside}
         return {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", **passed, **own}
 
-    def _binds(self, folder: Path, config: dict, script: Path) -> tuple[Bind, ...]:
+    def _binds(self, folder: Path, config: ProgramConfig, script: Path) -> tuple[Bind, ...]:
         """The code at the paths that it has here, the attempt's folder, stand-ins and data, libraries and compiled code."""
         read = {str(PACKAGE), str(script.parent), *(str(path) for path in folders())}
-        data = config.get("data") or {}
-        read |= {
-            str(Path(data[key]).parent if key == "prefix" else data[key]) for key in ("path", "prefix") if key in data
-        }
+        read |= {config.data.own_folder} if config.data.own_folder else set()
         read = {path for path in read if not any(path != other and path.startswith(f"{other}/") for other in read)}
         STANDINS.mkdir(parents=True, exist_ok=True)
         binds = [*(Bind(path, path) for path in sorted(read)), Bind(str(STANDINS), str(STANDINS), True)]

@@ -10,6 +10,7 @@ from repro.images.past_kernels import past_kernels
 from repro.images.stack import TRACER, Libraries, Stack, StackError, build_forward, find_cupti
 from repro.launch.agent.ranks import TRACE_NAME
 from repro.launch.attempt import Limits
+from repro.launch.check_programs import CheckConfig
 from repro.launch.local_attempt import local_programs
 from repro.models.past import Subject
 from repro.utils.errors import FAILED, ReproError
@@ -49,13 +50,12 @@ def time_kernels(
         "KERNEL_TRACE_CUPTI": str(find_cupti(libraries)),
         "KERNEL_TRACE_FILE": str(folder.resolve() / TRACE_NAME),
     }
-    config = {
-        "device": "cuda",
-        "layout": {"data": 1, "tensor": 1, "pipeline": 1},
+    settings = {
         "code": str(past_kernels(round(float(gpus[0]["compute_cap"]) * 10))),
         "calls": CALLS,
         "subjects": [asdict(subject) for subject in subjects],
     }
-    outcome = local_programs(PROGRAM, LIMITS, stack.environment | tracing)(config, folder).run(lambda event: None)
+    program_of = local_programs(PROGRAM, LIMITS, stack.environment | tracing)
+    outcome = program_of(CheckConfig("cuda", 1, settings), folder).run(lambda event: None)
     if outcome.failure:
         raise TimingError(f"{outcome.failure.text()}\n{outcome.log_tail}\nits logs are in {folder / 'logs'}")

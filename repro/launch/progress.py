@@ -120,7 +120,7 @@ class PlainProgress:
         )
 
     def started(self, unit: Unit, repeat: int) -> None:
-        going = Watch(unit.name, unit.config["iterations"], unit.world_size), threading.Event()
+        going = Watch(unit.name, unit.config.iterations, unit.world_size), threading.Event()
         self._going[unit.name] = going
         self._named |= len(self._going) > 1
         position = self._clock.position(len(self._going))
@@ -201,7 +201,7 @@ class LiveProgress:
         self._all = self._bars.add_task(f"{plan.scale} on {plan.device}", total=left.total(), note="")
 
     def started(self, unit: Unit, repeat: int) -> None:
-        iterations = unit.config["iterations"]
+        iterations = unit.config.iterations
         bar = self._bars.add_task(f"{unit.name} #{repeat}", total=iterations, note="starting")
         self._going[unit.name] = Watch(unit.name, iterations, unit.world_size), bar
 

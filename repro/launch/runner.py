@@ -122,7 +122,7 @@ class Bench:
                 measured = measure(unit, read_log(folder))
             except LogError as error:
                 failure = Failure("the log cannot be read by its rule: {error}", {"error": str(error)})
-        if unit.world_size > 1 and unit.config["device"] == "cuda":
+        if unit.world_size > 1 and unit.config.device == "cuda":
             measured |= {"transport": transport_of(folder, unit.world_size).as_json()}
         if adapters := adapter_changes(folder):
             measured |= {"adapters": adapters}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from statistics import NormalDist
@@ -139,7 +139,7 @@ def expect(
     return expectation if expectation.judges else replace(expectation, notes=(*expectation.notes, _unjudged()))
 
 
-def expect_unit(unit: Unit, gpus: Sequence[dict]) -> Expectation | None:
+def expect_unit(unit: Unit, gpus: Sequence[Mapping]) -> Expectation | None:
     """What to expect of a unit of a run on the GPUs that nvidia-smi reported; None for no case, or too few GPUs.
 
     HardwareError for GPUs that the model does not know.

@@ -1,7 +1,6 @@
 """Plans the trainings that show convergence on real data, and the loss each must reach."""
 
 import math
-from dataclasses import asdict
 
 from repro.models.programs import PUBLISHED
 from repro.models.registry import spec_of
@@ -12,6 +11,7 @@ from repro.planning.plan import REDUCED, Plan, PlanError
 from repro.planning.programs import DEFAULT_PROGRAMS, in_programs
 from repro.planning.trainer_config import SEED
 from repro.planning.unit import Unit
+from repro.published.trainer_config import TrainerConfig
 from repro.runs.failures import Failure
 from repro.utils.i18n import N_
 
@@ -80,33 +80,33 @@ def _unit(
                 f"{name}: {count} iterations need more than the {fresh} samples that the text has; a loss "
                 "on text that was seen before says nothing about what was learned"
             )
-    config = {
-        "case": name,
-        "model": spec.name,
-        "program": PUBLISHED,
-        "device": device,
-        "seed": SEED,
-        "layout": asdict(SINGLE),
-        "micro_batch": training.global_batch,
-        "accumulation_steps": 1,
-        "precision": precision,
-        "activation_checkpointing": False,
-        "optimizer_sharding": 0,
-        "dropout": 0.0,
-        "iterations": count,
-        "log_interval": 1,
-        "log_generation": spec.log_generation,
-        "shape": dict(training.shape),
-        "optimizer": {**convergence.optimizer, "lr": training.lr},
-        "schedule": {
+    config = TrainerConfig(
+        case=name,
+        model=spec.name,
+        program=PUBLISHED,
+        device=device,
+        seed=SEED,
+        layout=SINGLE,
+        micro_batch=training.global_batch,
+        accumulation_steps=1,
+        precision=precision,
+        activation_checkpointing=False,
+        optimizer_sharding=0,
+        dropout=0.0,
+        iterations=count,
+        log_interval=1,
+        log_generation=spec.log_generation,
+        shape=dict(training.shape),
+        optimizer={**convergence.optimizer, "lr": training.lr},
+        schedule={
             "kind": "cosine",
             "warmup_iterations": count // 20,
             "decay_iterations": count,
             "min_lr": training.lr / 100,
         },
-        "label_smoothing": 0.0,
-        "data": dataset.data,
-    }
+        label_smoothing=0.0,
+        data=dataset.data,
+    )
     return Unit(name, spec.name, config, RULE, training.global_batch, report=spec.programs[-1].report)
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from repro.models.registry import specs
 from repro.planning.plan import PlanError
+from repro.published.trainer_config import TrainingData
 from repro.runs.record import write_json
 from repro.utils.paths import CACHE, TRAINER_PYTHON, TRAINERS
 
@@ -49,11 +50,11 @@ class Dataset:
     facts: dict
 
     @property
-    def data(self) -> dict:
-        """The trainer's `data` setting."""
+    def data(self) -> TrainingData:
+        """What a trainer reads of it."""
         if self.facts["kind"] == "text":
-            return {"kind": "tokens", "prefix": str(self.folder / "text")}
-        return {"kind": "ofrecord", "path": str(self.folder), "parts": PARTS}
+            return TrainingData("tokens", prefix=str(self.folder / "text"))
+        return TrainingData("ofrecord", str(self.folder), parts=PARTS)
 
     @property
     def digest(self) -> str:

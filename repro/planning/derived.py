@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from repro.planning.unit import TF32, PlanError, Unit
-from repro.published.cases import Case, Layout, load_catalogue
+from repro.published.cases import Case, Layout
 from repro.utils.i18n import N_
 
 NO_PORT = N_("was measured with {framework}, whose program has no port here")
@@ -51,8 +51,7 @@ def shrunk_case(case: Case, layout: Layout) -> Case:
 
     With one data parallel rank the optimizer is not sharded.
     """
-    return replace(
-        case,
+    return case.changed(
         name=f"{case.name}.as_{layout}",
         layout=layout,
         nodes=1,
@@ -66,7 +65,7 @@ def in_precision(case: Case, precision: str) -> Case:
     """The case in this precision, under a new name unless it was published in it."""
     if case.precision == precision:
         return case
-    return replace(case, name=f"{case.name}.{precision}", precision=precision)
+    return case.changed(name=f"{case.name}.{precision}", precision=precision)
 
 
 def trained_in(case: Case) -> str:
@@ -92,7 +91,7 @@ def with_iterations(case: Case, iterations: int) -> Case:
     """
     name = case.name if same_window(case, iterations) else f"{case.name}.iter{iterations}"
     interval = min(case.log_interval, iterations // case.rule.least_rows)
-    return replace(case, name=name, iterations=iterations, log_interval=interval)
+    return case.changed(name=name, iterations=iterations, log_interval=interval)
 
 
 def shrunk_cases(cases: Iterable[Case], gpus: int, sizes: Iterable[int]) -> list[tuple[Case, Case]]:
@@ -112,23 +111,12 @@ def shrunk_cases(cases: Iterable[Case], gpus: int, sizes: Iterable[int]) -> list
     return pairs
 
 
-def published_case(unit: Unit) -> Case | None:
-    """The published case that a unit represents, or the first that it was derived from; None for a baseline."""
-    return next((case for case in load_catalogue().cases if case.name == unit.case), None)
-
-
-def case_in_precision(unit: Unit) -> Case | None:
-    """The published case that a unit of OneFlow's represents or was derived from, if it trains in that case's precision."""
-    case = None if unit.baseline_of else published_case(unit)
-    return case if case and case.precision == unit.precision else None
-
-
 def case_of(unit: Unit) -> Case | None:
     """The case that a unit runs, in its own layout and precision if it was derived from one.
 
     None for a baseline, and for TF32, which the performance model does not know.
     """
-    case = None if unit.tf32 else published_case(unit)
+    case = None if unit.tf32 else unit.case
     if case and unit.derived_from:
-        case = shrunk_case(replace(case, precision=unit.config["precision"]), Layout(**unit.config["layout"]))
+        case = shrunk_case(case.changed(precision=unit.config.precision), unit.config.layout)
     return case

@@ -4,6 +4,7 @@ errors.
 
 from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
+from typing import Any
 
 from repro.models.programs import PUBLISHED
 from repro.models.registry import specs
@@ -14,6 +15,7 @@ from repro.planning.trainer_config import SEED
 from repro.planning.unit import Unit
 from repro.published.cases import Layout
 from repro.published.rules import MeanRows
+from repro.published.trainer_config import SYNTHETIC, TrainerConfig, TrainingData
 from repro.utils.i18n import N_
 
 KIND = "curves"
@@ -55,7 +57,7 @@ RATE_ERROR = 1.1
 
 def make_curve_plan(
     gpus: int,
-    text: dict,
+    text: TrainingData,
     repeats: int = 1,
     model: str | None = None,
     names: str | None = None,
@@ -65,7 +67,7 @@ def make_curve_plan(
 
     Parameters
     ----------
-    text : the trainer's `data` setting for models that read a text; the others memorise a few synthetic batches, since
+    text : the data of models that read a text; the others memorise a few synthetic batches, since
         OneFlow distributes real records over the ranks and every layout would see another order.
     model, names : only this model, or only layouts that match one of these comma-separated patterns; their references
         are always included.
@@ -116,16 +118,16 @@ def _chosen(units: list[Unit], names: str | None) -> list[Unit]:
         return units
     patterns = [name.strip() for name in names.split(",")]
     chosen = {unit.name for unit in units if unit.role == LAYOUT and any(fnmatchcase(unit.name, p) for p in patterns)}
-    kinds = {(unit.model, unit.config["precision"]) for unit in units if unit.name in chosen}
+    kinds = {(unit.model, unit.config.precision) for unit in units if unit.name in chosen}
     kinds |= {(model, "fp32") for model, _precision in kinds}
-    judges = {unit.name for unit in units if unit.role != LAYOUT and (unit.model, unit.config["precision"]) in kinds}
+    judges = {unit.name for unit in units if unit.role != LAYOUT and (unit.model, unit.config.precision) in kinds}
     named = {unit.name: unit for unit in units}
     references = {named[name].reference for name in chosen | judges}
     references |= {named[name].reference for name in references if name}
     return [unit for unit in units if unit.name in chosen | judges | references]
 
 
-def _units(spec: ModelSpec, device: str, text: dict) -> list[Unit]:
+def _units(spec: ModelSpec, device: str, text: TrainingData) -> list[Unit]:
     """A model's units: references, then perturbations and injected errors, then layouts."""
     precisions = ("fp32", "amp") if device == "cuda" else ("fp32",)
     make = _Maker(spec, device, text)
@@ -149,7 +151,7 @@ def _possible(spec: ModelSpec) -> list[str]:
 class _Maker:
     """Makes the units of one model on one kind of device."""
 
-    def __init__(self, spec: ModelSpec, device: str, text: dict):
+    def __init__(self, spec: ModelSpec, device: str, text: TrainingData):
         if spec.curves is None:
             raise ValueError(f"{spec.name} has no loss curves to compare")
         self._spec, self._device, self._text = spec, device, text
@@ -195,7 +197,7 @@ class _Maker:
 
     def _changed(self, precision: str, name: str, first: Unit, errors: bool = True) -> list[Unit]:
         """The same training with control perturbations, and in fp32 also with injected errors that must be detected."""
-        optimizer, stem = first.config["optimizer"], f"{precision}_{name}"
+        optimizer, stem = first.config.optimizer, f"{precision}_{name}"
         units = [self._with(first, f"{stem}_rounding", CONTROL, lr=optimizer["lr"] * (1 + ROUNDING))]
         if precision == "fp32" and errors:
             units += [
@@ -206,7 +208,7 @@ class _Maker:
 
     def _with(self, first: Unit, name: str, role: str, seed: int = SEED, **optimizer: float) -> Unit:
         full = f"{self._spec.name}_{name}"
-        config = {**first.config, "case": full, "seed": seed, "optimizer": first.config["optimizer"] | optimizer}
+        config = replace(first.config, case=full, seed=seed, optimizer={**first.config.optimizer, **optimizer})
         return replace(first, name=full, config=config, role=role, reference=first.name)
 
     def _name(self, precision: str, name: str) -> str:
@@ -220,10 +222,10 @@ class _Maker:
         accumulation: int = 1,
         reference: Unit | None = None,
         layout: Layout = SINGLE,
-        **changes: object,
+        **changes: Any,
     ) -> Unit:
         full = self._name(precision, name)
-        config = self._config(full, precision, layout, accumulation) | changes
+        config = replace(self._config(full, precision, layout, accumulation), **changes)
         batch = self._training.global_batch
         return Unit(
             full,
@@ -236,33 +238,33 @@ class _Maker:
             role=role,
         )
 
-    def _config(self, name: str, precision: str, layout: Layout, accumulation: int) -> dict:
+    def _config(self, name: str, precision: str, layout: Layout, accumulation: int) -> TrainerConfig:
         iterations, rate = ITERATIONS[self._device], self._training.lr
-        return {
-            "case": name,
-            "model": self._spec.name,
-            "program": PUBLISHED,
-            "device": self._device,
-            "seed": SEED,
-            "layout": asdict(layout),
-            "micro_batch": self._training.global_batch // (layout.data * accumulation),
-            "accumulation_steps": accumulation,
-            "precision": precision,
-            "activation_checkpointing": False,
-            "optimizer_sharding": 0,
-            "dropout": 0.0,
-            "iterations": iterations,
-            "log_interval": 1,
-            "log_generation": self._spec.log_generation,
-            "shape": dict(self._training.shape),
-            "optimizer": {**self._curves.optimizer, "lr": rate},
-            "schedule": {
+        return TrainerConfig(
+            case=name,
+            model=self._spec.name,
+            program=PUBLISHED,
+            device=self._device,
+            seed=SEED,
+            layout=layout,
+            micro_batch=self._training.global_batch // (layout.data * accumulation),
+            accumulation_steps=accumulation,
+            precision=precision,
+            activation_checkpointing=False,
+            optimizer_sharding=0,
+            dropout=0.0,
+            iterations=iterations,
+            log_interval=1,
+            log_generation=self._spec.log_generation,
+            shape=dict(self._training.shape),
+            optimizer={**self._curves.optimizer, "lr": rate},
+            schedule={
                 "kind": "cosine",
                 "warmup_iterations": iterations // 5,
                 "decay_iterations": iterations,
                 "min_lr": rate / 10,
             },
-            "label_smoothing": self._curves.label_smoothing,
-            "loss_scale": LOSS_SCALE,
-            "data": self._text if self._curves.reads_text else {"kind": "synthetic"},
-        }
+            label_smoothing=self._curves.label_smoothing,
+            loss_scale=LOSS_SCALE,
+            data=self._text if self._curves.reads_text else TrainingData(SYNTHETIC),
+        )

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 
 from repro.planning.derived import in_precision, shrink, shrunk_cases, with_iterations, with_port
 from repro.planning.programs import DEFAULT_PROGRAMS, in_programs
@@ -16,6 +16,7 @@ from repro.planning.trainer_config import (
 )
 from repro.planning.unit import TF32, PlanError, Unit
 from repro.published.cases import Case
+from repro.published.trainer_config import TrainerConfig
 from repro.utils.i18n import N_
 from repro.utils.sequential import Look, Looks, make_looks
 from repro.utils.stats import order_coverage
@@ -81,7 +82,9 @@ class Plan:
 
     def as_json(self) -> dict:
         """The plan as a run's record keeps it."""
-        return asdict(self)
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        looks = tuple(map(asdict, self.looks))
+        return {**values, "units": tuple(unit.as_json() for unit in self.units), "looks": looks}
 
     @classmethod
     def from_json(cls, content: dict) -> "Plan":
@@ -96,9 +99,22 @@ class Plan:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Options of a bench besides its cases: the parameters of `make_plan` that do not depend on the machine."""
+    """Options of a bench besides its cases.
+
+    Parameters
+    ----------
+    scale : "published" or "smoke"; without it, published if there is a GPU.
+    repeats : runs of each case; without it, as many as its verdict needs (`verdict_looks`), at the smoke scale 2.
+    max_gpus : numbers of GPUs to which layouts that need more than there are are shrunk; without it, these cases are
+        skipped.
+    iterations : iterations per case. If the case's rule then reads other iterations than the published ones, it becomes
+        a derived case.
+    precision : "fp32", "tf32" or "amp" for all cases; a case published in another precision becomes a derived case.
+    baselines : names of `repro.models.variants.VARIANTS` to run right after each unit that they can run.
+    programs : which training programs run each case, of `repro.models.programs.KINDS`; several run in turn.
+    """
 
     scale: str | None = None
     repeats: int | None = None
@@ -108,19 +124,31 @@ class Wanted:
     baselines: tuple[str, ...] = ()
     programs: tuple[str, ...] = DEFAULT_PROGRAMS
 
+    def check(self) -> None:
+        """PlanError for a scale, a number of repeats or a precision that there is not."""
+        if self.scale not in (None, SMOKE, PUBLISHED):
+            raise PlanError(f"SCALE={self.scale}: it is smoke or published")
+        if self.repeats is not None and self.repeats < 1:
+            raise PlanError(f"REPEATS={self.repeats}: it is a whole number from 1 on")
+        if self.precision not in (None, "fp32", TF32, "amp"):
+            raise PlanError(f"PRECISION={self.precision}: it is fp32, tf32 or amp, or left out to take each case's own")
+
+    def check_smoke(self) -> None:
+        """PlanError for an option that is not for smoke runs."""
+        if self.max_gpus:
+            raise PlanError("MAX_GPUS is for the published shapes on GPUs; a smoke run shrinks every layout by itself")
+        if self.precision:
+            raise PlanError("PRECISION is for the published shapes on GPUs; a smoke run is in fp32")
+        if self.iterations:
+            raise PlanError("ITERATIONS is for the published shapes on GPUs; a smoke run has as few as its rules need")
+
 
 def make_plan(
     cases: Sequence[Case],
     gpus: int,
-    scale: str | None = None,
-    repeats: int | None = None,
-    max_gpus: tuple[int, ...] = (),
-    baselines: tuple[str, ...] = (),
+    wanted: Wanted = Wanted(),
     processes: int = SMOKE_PROCESSES,
-    precision: str | None = None,
-    iterations: int | None = None,
     misfit: Callable[[Case], dict | None] = lambda case: None,
-    programs: tuple[str, ...] = DEFAULT_PROGRAMS,
 ) -> Plan:
     """Plan a run of `cases` on a machine or a cluster.
 
@@ -128,17 +156,8 @@ def make_plan(
     ----------
     cases : the chosen cases, of one model or several.
     gpus : number of GPUs that may be used.
-    scale : "published" or "smoke"; without it, published if there is a GPU.
-    repeats : runs of each case; without it, as many as its verdict needs (`verdict_looks`), at the smoke scale 2.
-    max_gpus : numbers of GPUs to which layouts that need more than `gpus` are shrunk; without it, these cases are
-        skipped.
-    baselines : names of `repro.models.variants.VARIANTS` to run right after each unit that they can run.
     processes : most ranks of a smoke run.
-    precision : "fp32", "tf32" or "amp" for all cases; a case published in another precision becomes a derived case.
-    iterations : iterations per case. If the case's rule then reads other iterations than the published ones, it becomes
-        a derived case.
     misfit : why a case cannot run although there are enough GPUs, as `message` and `values`; None if it can.
-    programs : which training programs run each case, of `repro.models.programs.KINDS`; several run in turn.
 
     Raises
     ------
@@ -146,30 +165,21 @@ def make_plan(
         The scale is unknown or needs GPUs that are not here, a number is not possible, or no case fits.
     """
     cases, foreign = with_port(cases)
-    scale = scale or (PUBLISHED if gpus else SMOKE)
-    if scale not in (SMOKE, PUBLISHED):
-        raise PlanError(f"SCALE={scale}: it is smoke or published")
-    if repeats is not None and repeats < 1:
-        raise PlanError(f"REPEATS={repeats}: it is a whole number from 1 on")
-    if precision not in (None, "fp32", TF32, "amp"):
-        raise PlanError(f"PRECISION={precision}: it is fp32, tf32 or amp, or left out to take each case's own")
+    wanted.check()
+    scale = wanted.scale or (PUBLISHED if gpus else SMOKE)
     if scale == SMOKE:
-        if max_gpus:
-            raise PlanError("MAX_GPUS is for the published shapes on GPUs; a smoke run shrinks every layout by itself")
-        if precision:
-            raise PlanError("PRECISION is for the published shapes on GPUs; a smoke run is in fp32")
-        if iterations:
-            raise PlanError("ITERATIONS is for the published shapes on GPUs; a smoke run has as few as its rules need")
-        tiny = _in_turn(_smoke_units(cases, processes), programs, baselines)
-        return Plan(SMOKE, "cpu", repeats or 2, tiny, tuple(foreign))
+        wanted.check_smoke()
+        tiny = _in_turn(_smoke_units(cases, processes), wanted)
+        return Plan(SMOKE, "cpu", wanted.repeats or 2, tiny, tuple(foreign))
+    max_gpus = wanted.max_gpus
     if not gpus:
         raise PlanError("SCALE=published needs a GPU, and nvidia-smi shows none here; SCALE=smoke runs on any machine")
     if max_gpus and not 1 <= min(max_gpus) <= max(max_gpus) <= gpus:
         raise PlanError(
             f"MAX_GPUS={','.join(map(str, max_gpus))}: each is a number of GPUs from 1 to the {gpus} that are here"
         )
-    cases = [in_precision(case, precision) for case in cases] if precision else cases
-    cases = of_length(cases, iterations) if iterations else cases
+    cases = [in_precision(case, wanted.precision) for case in cases] if wanted.precision else cases
+    cases = of_length(cases, wanted.iterations) if wanted.iterations else cases
     fitting = [case for case in cases if case.layout.world_size <= gpus]
     skipped = foreign + (
         [] if max_gpus else [_too_large(case, gpus) for case in cases if case.layout.world_size > gpus]
@@ -185,12 +195,12 @@ def make_plan(
         raise PlanError(
             f"none of these cases fits on {gpus} GPUs: the smallest needs {smallest}; MAX_GPUS={gpus} shrinks their layouts"
         )
-    looks = () if repeats else verdict_looks()
+    looks = () if wanted.repeats else verdict_looks()
     units = [*map(_published_unit, fitting)]
     units += _shrunk_units(shrunk_cases(cases, gpus, max_gpus) if max_gpus else [], units)
     units.sort(key=lambda unit: unit.cost)
-    planned = _in_turn(units, programs, baselines)
-    return Plan(PUBLISHED, "cuda", repeats or MOST_REPEATS, planned, tuple(skipped), looks=looks)
+    planned = _in_turn(units, wanted)
+    return Plan(PUBLISHED, "cuda", wanted.repeats or MOST_REPEATS, planned, tuple(skipped), looks=looks)
 
 
 def verdict_looks() -> Looks:
@@ -219,10 +229,10 @@ def _shrunk_units(pairs: list[tuple[Case, Case]], published: list[Unit]) -> list
     units: dict[str, Unit] = {}
     published_keys = {_key(unit) for unit in published}
     for case, shrunk in pairs:
-        unit = replace(_published_unit(shrunk), stands_for=(), derived_from=(case.origin,))
+        unit = replace(_published_unit(shrunk), stands_for=(), derived_from=(case.published_as.name,))
         key = _key(unit)
         if key in units:
-            units[key] = replace(units[key], derived_from=(*units[key].derived_from, case.origin))
+            units[key] = replace(units[key], derived_from=(*units[key].derived_from, case.published_as.name))
         elif key not in published_keys:
             units[key] = unit
     return list(units.values())
@@ -230,19 +240,19 @@ def _shrunk_units(pairs: list[tuple[Case, Case]], published: list[Unit]) -> list
 
 def _key(unit: Unit) -> str:
     """A key that is equal for units with the same configuration and measuring rule."""
-    return json.dumps([{**unit.config, "case": ""}, unit.rule], sort_keys=True)
+    return json.dumps([replace(unit.config, case="").as_json(), unit.rule], sort_keys=True)
 
 
-def _in_turn(units: Sequence[Unit], programs: tuple[str, ...], baselines: tuple[str, ...]) -> tuple[Unit, ...]:
+def _in_turn(units: Sequence[Unit], wanted: Wanted) -> tuple[Unit, ...]:
     """Each unit in its programs, directly followed by its baselines, so that a machine's drift affects all equally.
 
     At the smoke scale, where nothing is random, the tuned program and the baselines must print the unit's losses.
     """
     ordered: list[Unit] = []
     for unit in units:
-        group = in_programs(unit, programs, same_losses=unit.config["device"] == "cpu")
-        ordered += [*group, *_baselines(group[0], baselines)]
-    _refuse_idle(ordered, baselines)
+        group = in_programs(unit, wanted.programs, same_losses=unit.config.device == "cpu")
+        ordered += [*group, *_baselines(group[0], wanted.baselines)]
+    _refuse_idle(ordered, wanted.baselines)
     return tuple(ordered)
 
 
@@ -252,7 +262,7 @@ def _refuse_idle(units: Sequence[Unit], names: tuple[str, ...]) -> None:
 
     idle = set(names) - set(DEFAULT) - {unit.variant for unit in units}
     for name in sorted(idle):
-        raise PlanError(f"BASELINES={name} can run none of these cases: {refusal(units[0].config, name)}")
+        raise PlanError(f"BASELINES={name} can run none of these cases: {refusal(units[0].config.as_json(), name)}")
 
 
 def _baselines(unit: Unit, names: tuple[str, ...]) -> list[Unit]:
@@ -264,16 +274,16 @@ def _baselines(unit: Unit, names: tuple[str, ...]) -> list[Unit]:
         replace(
             unit,
             name=f"{unit.name}.{name}",
-            config={**config, "case": f"{unit.name}.{name}"},
+            config=replace(TrainerConfig.from_json(config), case=f"{unit.name}.{name}"),
             stands_for=(),
             derived_from=(),
-            reference=unit.name if config["device"] == "cpu" else None,
-            case="",
+            reference=unit.name if unit.config.device == "cpu" else None,
+            case=None,
             variant=name,
             framework="pytorch",
             baseline_of=unit.name,
         )
-        for name, config in baseline_configs(unit.config, names, unit.tf32).items()
+        for name, config in baseline_configs(unit.config.as_json(), names, unit.tf32).items()
     ]
 
 
@@ -288,18 +298,18 @@ def _too_large(case: Case, gpus: int) -> dict:
 
 def _published_unit(case: Case) -> Unit:
     """The unit of a case; it covers the case unless it was derived from the published one."""
-    config = {"case": case.name, **config_of(case, "cuda")}
-    stands_for, derived_from = ((), (case.origin,)) if case.derived else ((case.origin,), ())
+    published = case.published_as
+    stands_for, derived_from = ((), (published.name,)) if case.derived else ((published.name,), ())
     return Unit(
         case.name,
         case.model,
-        config,
+        config_of(case, "cuda"),
         asdict(case.rule),
         case.global_batch,
         stands_for,
         derived_from=derived_from,
         report=case.report,
-        case=case.origin,
+        case=published,
         tf32=case.precision == TF32,
     )
 
@@ -318,5 +328,5 @@ def _smoke_units(cases: Sequence[Case], processes: int) -> tuple[Unit, ...]:
     return tuple(sorted(units.values(), key=lambda unit: (unit.reference is not None, unit.cost)))
 
 
-def _smoke_unit(name: str, case: Case, config: dict) -> Unit:
-    return Unit(name, case.model, {"case": name, **config}, asdict(case.rule), SMOKE_GLOBAL_BATCH, report=case.report)
+def _smoke_unit(name: str, case: Case, config: TrainerConfig) -> Unit:
+    return Unit(name, case.model, replace(config, case=name), asdict(case.rule), SMOKE_GLOBAL_BATCH, report=case.report)

@@ -19,5 +19,5 @@ def as_profile(plan: Plan) -> Plan:
 
 
 def _short(unit: Unit) -> Unit:
-    config = {**unit.config, "iterations": ITERATIONS, "log_interval": INTERVAL}
+    config = replace(unit.config, iterations=ITERATIONS, log_interval=INTERVAL)
     return replace(unit, config=config, rule=RULE, stands_for=(), derived_from=unit.derived_from or unit.stands_for)

@@ -10,12 +10,13 @@ from repro.models.token_files import TokenFileError, read_index
 from repro.planning.plan import SMOKE, Plan, PlanError
 from repro.planning.trainer_config import reference_config
 from repro.planning.unit import Unit
+from repro.published.cases import Layout
 from repro.published.ports import published_program
+from repro.published.trainer_config import SYNTHETIC, TrainingData
 from repro.utils.paths import CACHE
 
 STANDINS = CACHE / "standins"
 """Where stand-ins are kept on this machine."""
-SYNTHETIC = "synthetic"
 PART = re.compile(r"part-(\d+)")
 FORMS = {
     "ofrecord": "a folder with the parts of an OFRecord data set, part-00000 or part-0 and so on",
@@ -67,7 +68,7 @@ def with_data(
         settings[report] = _setting(program, path, here)
     data = {unit.name: settings[program.report] for unit, program in _published(plan)}
     units = tuple(
-        replace(unit, config={**unit.config, "data": data[unit.name]}) if unit.name in data else unit
+        replace(unit, config=replace(unit.config, data=data[unit.name])) if unit.name in data else unit
         for unit in plan.units
     )
     if here:
@@ -78,41 +79,23 @@ def with_data(
 
 def _check_length(unit: Unit) -> None:
     """DataError if token files of this machine do not have the samples that a unit reads of them."""
-    prefix = unit.config["data"].get("prefix")
+    prefix = unit.config.data.prefix
     if prefix:
         try:
-            samples = unit.config["iterations"] * unit.global_batch
-            read_index(prefix).check(unit.config["shape"]["seq_length"], samples)
+            samples = unit.config.iterations * unit.global_batch
+            read_index(prefix).check(unit.config.shape["seq_length"], samples)
         except (TokenFileError, OSError) as error:
             raise DataError(f"DATA={prefix}: {unit.name}: {error}") from error
 
 
-def located(config: dict, folder: str) -> dict:
-    """A trainer's configuration with its stand-in in a machine's `folder`."""
-    data = config.get("data") or {}
-    return {**config, "data": {**data, "folder": folder}} if "standin" in data else config
-
-
-def standin_of(program: Program, scale: str) -> dict:
+def standin_of(program: Program, scale: str) -> TrainingData:
     """The `data` of a trainer's configuration for a program's stand-in."""
-    parts = {"parts": program.data_parts} if program.data_parts else {}
-    return {"kind": program.data, **parts, "standin": program.standin, "scale": scale}
+    return TrainingData(program.data, parts=program.data_parts or None, standin=program.standin, scale=scale)
 
 
 def own_files(plan: Plan) -> list[str]:
     """A file or folder of each user-supplied data set in a plan."""
-    return list(dict.fromkeys(path for unit in plan.units if (path := own_file(unit.config))))
-
-
-def own_file(config: dict) -> str | None:
-    """A file or folder of the data set that a trainer's configuration names; None for a stand-in or synthetic batches."""
-    data = config.get("data") or {}
-    return f"{data['prefix']}.idx" if "prefix" in data else data.get("path")
-
-
-def reads(config: dict, folder: str) -> bool:
-    """Whether a trainer with this configuration reads files of this folder."""
-    return f"{own_file(config) or ''}/".startswith(f"{folder}/")
+    return list(dict.fromkeys(path for unit in plan.units if (path := unit.config.data.own_file)))
 
 
 def _program(unit: Unit) -> Program:
@@ -125,7 +108,7 @@ def _published(plan: Plan) -> list[tuple[Unit, Program]]:
     return [
         (unit, program)
         for unit, program in pairs
-        if program.standin and unit.config["program"] == PUBLISHED and not unit.baseline_of
+        if program.standin and unit.config.program == PUBLISHED and not unit.baseline_of
     ]
 
 
@@ -152,21 +135,22 @@ def _names(programs: dict[str, Program], models: dict[str, str]) -> str:
     return ", ".join(dict.fromkeys([*models.values(), *programs])) or "published programs"
 
 
-def _setting(program: Program, path: str | None, here: bool) -> dict:
+def _setting(program: Program, path: str | None, here: bool) -> TrainingData:
     """The `data` of a trainer's configuration."""
     if path == SYNTHETIC:
-        return {"kind": SYNTHETIC}
+        return TrainingData(SYNTHETIC)
     if path is None:
         return standin_of(program, "published")
-    parts = {"parts": program.data_parts} if program.data_parts else {}
+    parts = program.data_parts or None
     if here:
         path = str(Path(path).expanduser().absolute())
         if program.data_parts:
-            parts = {"parts": _parts_in(program, Path(path))}
+            parts = _parts_in(program, Path(path))
         elif missing := _missing(program, path):
             raise DataError(f"DATA={path}: there is no {missing}; {program.report} reads {FORMS[program.data]}")
-    key = "prefix" if program.data == "megatron" else "path"
-    return {"kind": program.data, key: path, **parts}
+    if program.data == "megatron":
+        return TrainingData(program.data, prefix=path, parts=parts)
+    return TrainingData(program.data, path, parts=parts)
 
 
 def _parts_in(program: Program, folder: Path) -> int:
@@ -195,12 +179,12 @@ def _reading(plan: Plan, program: Program) -> Unit:
     unit = next(unit for unit, published in _published(plan) if published.report == program.report)
     name = f"smoke_{program.report}_data"
     data = standin_of(program, "small")
-    alone = {**unit.config, "layout": {"data": 1, "tensor": 1, "pipeline": 1}}
+    alone = reference_config(replace(unit.config, layout=Layout()))
     return replace(
         unit,
         name=name,
-        config={**reference_config(alone), "case": name, "data": data},
+        config=replace(alone, case=name, data=data),
         stands_for=(),
-        case="",
+        case=None,
         reference=None,
     )

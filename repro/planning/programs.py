@@ -28,7 +28,7 @@ def published_name(unit: Unit) -> str:
 def tuned(unit: Unit) -> Unit:
     """The tuned version of a published program's unit; its references are unchanged."""
     name = tuned_name(unit.name)
-    return replace(unit, name=name, program=TUNED, config={**unit.config, "case": name, "program": TUNED})
+    return replace(unit, name=name, program=TUNED, config=replace(unit.config, case=name, program=TUNED))
 
 
 def in_programs(unit: Unit, programs: Sequence[str], same_losses: bool = False) -> tuple[Unit, ...]:

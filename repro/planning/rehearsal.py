@@ -10,13 +10,14 @@ from repro.models.programs import PUBLISHED, TUNED
 from repro.models.registry import spec_of
 from repro.planning.derived import shrink, shrunk_case, with_port
 from repro.planning.plan import PARITY_ITERATIONS, REDUCED, Plan, PlanError, of_length
-from repro.planning.program_data import SYNTHETIC, standin_of
+from repro.planning.program_data import standin_of
 from repro.planning.programs import DEFAULT_PROGRAMS, in_programs
 from repro.planning.trainer_config import config_of
-from repro.planning.unit import Unit, global_batch_of
+from repro.planning.unit import Unit
 from repro.published.cases import Case, Layout
 from repro.published.census import parameter_tensors
 from repro.published.ports import published_program
+from repro.published.trainer_config import SYNTHETIC, TrainerConfig, TrainingData
 
 KIND = "rehearsal"
 SAMPLES_PER_RANK = 4
@@ -31,7 +32,7 @@ PAIR_MIB, RANK_MIB = 0.036, 0.2
 0.8.0 keeps the whole plan, and on the CPU a sum over ranks is a copy from each to each. From the peaks of ResNet50 on 1, 4
 and 8 ranks (435, 616 and 1016 MiB); those of BERT and of the GPTs on 8 ranks lie within 15%."""
 
-Misfit = Callable[[str, dict], dict | None]
+Misfit = Callable[[str, TrainerConfig], dict | None]
 """Why a configuration cannot be placed, as `message` and `values`; None if it can."""
 
 
@@ -76,30 +77,29 @@ def make_rehearsal_plan(
     return Plan(REDUCED, "cpu", 1, planned, skipped, KIND)
 
 
-def rehearsal_config(case: Case) -> dict:
+def rehearsal_config(case: Case) -> TrainerConfig:
     """The trainer's configuration: the published one with tiny widths, in fp32, on the CPU.
 
     Where every layout reads the same samples, dropout is off, so that the losses can be compared with one process's.
     """
     spec, config = spec_of(case.model), config_of(case, "cpu")
     program = published_program(case.model, case.report)
-    return {
-        "case": case.name,
-        **config,
-        "shape": dict(spec.rehearsal_shape(config["layout"])),
-        "micro_batch": min(case.micro_batch, SAMPLES_PER_RANK) if spec.axes == ("data",) else case.micro_batch,
-        "precision": "fp32",
-        "dropout": config["dropout"] if program.data in DEALT else 0.0,
-        "data": standin_of(program, "small") if program.standin else {"kind": SYNTHETIC},
-    }
+    return replace(
+        config,
+        shape=dict(spec.rehearsal_shape(asdict(config.layout))),
+        micro_batch=min(case.micro_batch, SAMPLES_PER_RANK) if spec.axes == ("data",) else case.micro_batch,
+        precision="fp32",
+        dropout=config.dropout if program.data in DEALT else 0.0,
+        data=standin_of(program, "small") if program.standin else TrainingData(SYNTHETIC),
+    )
 
 
-def memory_mib(report: str, config: dict) -> float:
+def memory_mib(report: str, config: TrainerConfig) -> float:
     """Resident memory of all ranks of a rehearsed training together, estimated: the plan grows with pairs of ranks."""
-    layout, tensors = config["layout"], parameter_tensors(report, config["shape"].get("layers", 0))
-    sharing = layout["data"] * layout["tensor"]
+    layout, tensors = config.layout, parameter_tensors(report, config.shape.get("layers", 0))
+    sharing = layout.data * layout.tensor
     plan = tensors * (PAIR_MIB * (sharing**2 - 1) + RANK_MIB * (sharing - 1))
-    return sharing * layout["pipeline"] * (PROCESS_MIB + plan)
+    return sharing * layout.pipeline * (PROCESS_MIB + plan)
 
 
 def is_reference(unit: Unit) -> bool:
@@ -109,10 +109,11 @@ def is_reference(unit: Unit) -> bool:
 
 def changed_settings(case: Case) -> dict[str, tuple]:
     """What of a case's configuration its rehearsal changes: published and rehearsed value by the name of the setting."""
-    published, config = config_of(case, "cuda"), rehearsal_config(case)
-    published, config = {**published, **published["shape"]}, {**config, **config["shape"]}
+    published, rehearsed = (
+        {**vars(config), **config.shape} for config in (config_of(case, "cuda"), rehearsal_config(case))
+    )
     compared = ("device", "precision", "dropout", "micro_batch", *case.shape)
-    return {name: (published[name], config[name]) for name in compared if published[name] != config[name]}
+    return {name: (published[name], rehearsed[name]) for name in compared if published[name] != rehearsed[name]}
 
 
 def _of_length(cases: Sequence[Case], iterations: int) -> list[Case]:
@@ -120,7 +121,7 @@ def _of_length(cases: Sequence[Case], iterations: int) -> list[Case]:
     if iterations < PARITY_ITERATIONS:
         raise PlanError(f"ITERATIONS={iterations}: losses are compared at {PARITY_ITERATIONS} printed rows; give more")
     most = iterations // PARITY_ITERATIONS
-    return [replace(case, log_interval=min(case.log_interval, most)) for case in of_length(cases, iterations)]
+    return [case.changed(log_interval=min(case.log_interval, most)) for case in of_length(cases, iterations)]
 
 
 def _on_ranks(case: Case, most: int | None) -> Case:
@@ -132,17 +133,17 @@ def _units(case: Case, changed: Case) -> list[Unit]:
     config = rehearsal_config(changed)
     whole = changed.layout == case.layout
     unit = Unit(
-        config["case"],
+        config.case,
         case.model,
         config,
         asdict(changed.rule),
-        global_batch_of(config),
+        config.global_batch,
         stands_for=(case.name,) if whole else (),
         derived_from=() if whole else (case.name,),
         report=case.report,
-        case=case.name,
+        case=case,
     )
-    if config["data"]["kind"] in DEALT or unit.world_size == 1:
+    if config.data.kind in DEALT or unit.world_size == 1:
         return [unit]
     reference = _one_process(unit)
     return [reference, replace(unit, reference=reference.name)]
@@ -150,19 +151,18 @@ def _units(case: Case, changed: Case) -> list[Unit]:
 
 def _one_process(unit: Unit) -> Unit:
     """The same training on one process, under a name of what distinguishes it."""
-    config = {
-        **unit.config,
-        "layout": asdict(Layout()),
-        "micro_batch": unit.global_batch,
-        "accumulation_steps": 1,
-        "optimizer_sharding": 0,
-        "activation_checkpointing": False,
-    }
-    sizes = (f"{size}" for _, size in sorted(config["shape"].items()))
+    sizes = (f"{size}" for _, size in sorted(unit.config.shape.items()))
     name = "_".join(("one_process", unit.report, f"{unit.global_batch}", *sizes))
-    return replace(
-        unit, name=name, config={**config, "case": name}, stands_for=(), derived_from=(), case="", reference=None
+    config = replace(
+        unit.config,
+        case=name,
+        layout=Layout(),
+        micro_batch=unit.global_batch,
+        accumulation_steps=1,
+        optimizer_sharding=0,
+        activation_checkpointing=False,
     )
+    return replace(unit, name=name, config=config, stands_for=(), derived_from=(), case=None, reference=None)
 
 
 def _add(units: dict[str, Unit], unit: Unit) -> None:
@@ -185,9 +185,9 @@ def _with_references(units: dict[str, Unit]) -> list[Unit]:
     ]
 
 
-def _key(config: dict) -> str:
+def _key(config: TrainerConfig) -> str:
     """Equal for configurations that train the same."""
-    return json.dumps({**config, "case": ""}, sort_keys=True)
+    return json.dumps(replace(config, case="").as_json(), sort_keys=True)
 
 
 def _in_programs(unit: Unit, programs: tuple[str, ...]) -> list[Unit]:
@@ -196,7 +196,7 @@ def _in_programs(unit: Unit, programs: tuple[str, ...]) -> list[Unit]:
         variant for variant in in_programs(unit, programs) if variant.program == PUBLISHED or not is_reference(unit)
     ]
     return [
-        replace(variant, reference=None, config={**variant.config, "data": {"kind": SYNTHETIC}})
+        replace(variant, reference=None, config=replace(variant.config, data=TrainingData(SYNTHETIC)))
         if variant.program == TUNED
         else variant
         for variant in group

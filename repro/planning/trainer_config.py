@@ -1,11 +1,12 @@
 """The trainer's configuration of a case: in its published shape, or in a tiny one with the same kind of layout."""
 
-from dataclasses import asdict
+from dataclasses import replace
 
 from repro.models.programs import PUBLISHED
 from repro.models.registry import spec_of
 from repro.planning.derived import trained_in
 from repro.published.cases import Case, Layout
+from repro.published.trainer_config import SYNTHETIC, TrainerConfig, TrainingData
 
 SMOKE_PROCESSES = 4
 SMOKE_GLOBAL_BATCH = 8
@@ -14,33 +15,34 @@ SMOKE_ACCUMULATION = 2
 SEED = 12345
 
 
-def config_of(case: Case, device: str) -> dict:
+def config_of(case: Case, device: str) -> TrainerConfig:
     """The trainer's configuration of a case in its published shape."""
     training = case.training
-    return {
-        "model": case.model,
-        "program": PUBLISHED,
-        "device": device,
-        "seed": SEED,
-        "layout": asdict(case.layout),
-        "micro_batch": case.micro_batch,
-        "accumulation_steps": case.accumulation_steps,
-        "precision": trained_in(case),
-        "activation_checkpointing": case.activation_checkpointing,
-        "optimizer_sharding": case.optimizer_sharding,
-        "dropout": training.get("dropout", 0.0),
-        "iterations": case.iterations,
-        "log_interval": case.log_interval,
-        "log_generation": case.log_generation,
-        "shape": dict(case.shape),
-        "optimizer": dict(training["optimizer"]),
-        "schedule": dict(training["schedule"]),
-        "label_smoothing": training.get("label_smoothing", 0.0),
-        "data": {"kind": "synthetic"},
-    }
+    return TrainerConfig(
+        case=case.name,
+        model=case.model,
+        program=PUBLISHED,
+        device=device,
+        seed=SEED,
+        layout=case.layout,
+        micro_batch=case.micro_batch,
+        accumulation_steps=case.accumulation_steps,
+        precision=trained_in(case),
+        activation_checkpointing=case.activation_checkpointing,
+        optimizer_sharding=case.optimizer_sharding,
+        dropout=training.get("dropout", 0.0),
+        iterations=case.iterations,
+        log_interval=case.log_interval,
+        log_generation=case.log_generation,
+        shape=dict(case.shape),
+        optimizer=dict(training["optimizer"]),
+        schedule=dict(training["schedule"]),
+        label_smoothing=training.get("label_smoothing", 0.0),
+        data=TrainingData(SYNTHETIC),
+    )
 
 
-def smoke_config(case: Case, layout: Layout) -> dict:
+def smoke_config(case: Case, layout: Layout) -> TrainerConfig:
     """A tiny shape with the case's kind of layout, in fp32 and without dropout so that losses can be compared.
 
     The global batch is the same for all, so that every layout must print the losses of one process. Iterations
@@ -50,49 +52,48 @@ def smoke_config(case: Case, layout: Layout) -> dict:
     accumulation = SMOKE_ACCUMULATION if case.accumulation_steps > 1 else 1
     rows = min(case.iterations // case.log_interval, SMOKE_ROWS)
     schedule = {
-        **config["schedule"],
-        "warmup_iterations": min(1, config["schedule"].get("warmup_iterations", 0)),
+        **config.schedule,
+        "warmup_iterations": min(1, config.schedule.get("warmup_iterations", 0)),
         "decay_iterations": rows,
     }
-    return {
-        **config,
-        "layout": asdict(layout),
-        "micro_batch": SMOKE_GLOBAL_BATCH // (layout.data * accumulation),
-        "accumulation_steps": accumulation,
-        "precision": "fp32",
-        "dropout": 0.0,
-        "iterations": rows,
-        "log_interval": 1,
-        "shape": dict(spec_of(case.model).smoke_shape),
-        "schedule": schedule,
-    }
+    return replace(
+        config,
+        layout=layout,
+        micro_batch=SMOKE_GLOBAL_BATCH // (layout.data * accumulation),
+        accumulation_steps=accumulation,
+        precision="fp32",
+        dropout=0.0,
+        iterations=rows,
+        log_interval=1,
+        shape=dict(spec_of(case.model).smoke_shape),
+        schedule=schedule,
+    )
 
 
-def reference_config(config: dict) -> dict:
+def reference_config(config: TrainerConfig) -> TrainerConfig:
     """The same training on one process.
 
     Batch normalisation uses the statistics of a shard, so a model with batch normalisation on several ranks is compared
     with one process that treats each rank's shard as a separate micro-step and averages their gradients.
     """
-    shards = config["layout"]["data"] if spec_of(config["model"]).batch_statistics else 1
-    return {
-        **config,
-        "layout": {"data": 1, "tensor": 1, "pipeline": 1},
-        "micro_batch": SMOKE_GLOBAL_BATCH // shards,
-        "accumulation_steps": shards,
-        "optimizer_sharding": 0,
-        "activation_checkpointing": False,
-    }
+    shards = config.layout.data if spec_of(config.model).batch_statistics else 1
+    return replace(
+        config,
+        layout=Layout(),
+        micro_batch=SMOKE_GLOBAL_BATCH // shards,
+        accumulation_steps=shards,
+        optimizer_sharding=0,
+        activation_checkpointing=False,
+    )
 
 
-def smoke_name(case: Case, config: dict) -> str:
+def smoke_name(case: Case, config: TrainerConfig) -> str:
     """A name with everything that distinguishes one smoke configuration from the others of the same report."""
-    layout = config["layout"]
-    parts = ["smoke", case.report, f"{layout['data']}x{layout['tensor']}x{layout['pipeline']}"]
-    if config["accumulation_steps"] > 1:
-        parts.append(f"acc{config['accumulation_steps']}")
-    if config["activation_checkpointing"]:
+    parts = ["smoke", case.report, str(config.layout)]
+    if config.accumulation_steps > 1:
+        parts.append(f"acc{config.accumulation_steps}")
+    if config.activation_checkpointing:
         parts.append("recompute")
-    if config["optimizer_sharding"]:
-        parts.append(f"zero{config['optimizer_sharding']}")
+    if config.optimizer_sharding:
+        parts.append(f"zero{config.optimizer_sharding}")
     return "_".join(parts)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from repro.models.programs import PUBLISHED as PUBLISHED_PROGRAM
+from repro.published.cases import Case, load_catalogue
 from repro.published.rules import rule_of
+from repro.published.trainer_config import TrainerConfig
 from repro.utils.errors import ReproError
 
 TF32 = "tf32"
@@ -32,7 +33,8 @@ class Unit:
     derived_from : at the published scale, the published cases whose layout, precision or measured iterations were
         changed to this unit's.
     report : the published report whose program and rule it follows.
-    case : the published case that it runs, whole or changed; empty if it runs none.
+    case : the published case that it runs, whole or changed; None for a baseline, and if it runs none.
+    unknown_case : the name of the case that a record gives it, if the catalogue has no such case.
     variant : which variant of the baseline it is, such as "pytorch-compiled"; None for a unit of OneFlow.
     framework : what trains, "oneflow" or "pytorch".
     program : which training program it runs, of `repro.models.programs.KINDS`; a baseline follows that of its unit.
@@ -44,14 +46,15 @@ class Unit:
 
     name: str
     model: str
-    config: dict
+    config: TrainerConfig
     rule: dict
     global_batch: int
     stands_for: tuple[str, ...] = ()
     reference: str | None = None
     derived_from: tuple[str, ...] = ()
     report: str = ""
-    case: str = ""
+    case: Case | None = None
+    unknown_case: str = ""
     variant: str | None = None
     framework: str = "oneflow"
     program: str = PUBLISHED_PROGRAM
@@ -63,12 +66,22 @@ class Unit:
     @property
     def precision(self) -> str:
         """The precision that it trains in: "fp32", "tf32" or "amp"; a baseline has that of its unit."""
-        return TF32 if self.tf32 else self.config["precision"]
+        return TF32 if self.tf32 else self.config.precision
+
+    @property
+    def published_case(self) -> Case | None:
+        """Its case, if it trains that as it was published."""
+        return self.case if self.case and self.case.name in self.stands_for else None
+
+    @property
+    def case_in_precision(self) -> Case | None:
+        """Its case, if it trains in the precision that was published."""
+        return self.case if self.case and self.case.precision == self.precision else None
 
     @property
     def world_size(self) -> int:
         """Number of ranks."""
-        return math.prod(self.config["layout"].values())
+        return self.config.layout.world_size
 
     @property
     def follows(self) -> str | None:
@@ -83,18 +96,21 @@ class Unit:
     @property
     def cost(self) -> int:
         """A rough relative duration, so that short units can run first."""
-        return self.world_size * (2 if self.config["layout"]["pipeline"] > 1 else 1)
+        return self.world_size * (2 if self.config.layout.pipeline > 1 else 1)
 
     @classmethod
     def from_json(cls, content: dict) -> Unit:
         """A unit of a run's record, in the terms of `repro.runs.translation`."""
-        names = {key: tuple(content.get(key, ())) for key in ("stands_for", "derived_from")}
-        return cls(**{**content, **names})
+        values = {key: tuple(content.get(key, ())) for key in ("stands_for", "derived_from")}
+        name, config = content.get("case", ""), TrainerConfig.from_json(content["config"])
+        case = load_catalogue().by_name.get(name)
+        return cls(**{**content, **values, "config": config, "case": case, "unknown_case": "" if case else name})
 
-
-def global_batch_of(config: dict) -> int:
-    """Samples per iteration of all ranks together, by a trainer's configuration."""
-    return config["micro_batch"] * config["accumulation_steps"] * config["layout"]["data"]
+    def as_json(self) -> dict:
+        """The unit as a run's record has it."""
+        values = {name: value for name, value in vars(self).items() if name != "unknown_case"}
+        case = self.case.name if self.case else self.unknown_case
+        return {**values, "config": self.config.as_json(), "case": case}
 
 
 def configuration(unit: Unit) -> list:
@@ -104,10 +120,10 @@ def configuration(unit: Unit) -> list:
     PyTorch's unfused one.
     """
     left_out, program = {"case", "baseline"}, unit.program
-    switches = unit.config.get("baseline", {})
+    switches = unit.config.switches
     if unit.baseline_of and (not switches.get("unfused") or switches.get("megatron")):
         left_out, program = left_out | {"program"}, ""
-    config = {name: value for name, value in unit.config.items() if name not in left_out}
+    config = {name: value for name, value in unit.config.as_json().items() if name not in left_out}
     rule = rule_of(unit.rule)
     measured_by = [rule.kind, rule.parameters]
     return [config, unit.precision, unit.framework, program, unit.variant, measured_by]

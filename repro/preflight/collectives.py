@@ -11,8 +11,8 @@ from pathlib import Path
 
 from repro.analysis.process_info import readable, transports
 from repro.cluster.cluster import Cluster, ClusterError
-from repro.launch.attempt import Attempt, Limits, Outcome
-from repro.launch.check_programs import ProgramOf
+from repro.launch.attempt import Limits, Outcome
+from repro.launch.check_programs import CheckConfig, CheckProgram, ProgramOf
 from repro.launch.local_attempt import local_programs
 from repro.perfmodel.communication import path
 from repro.perfmodel.hardware import ClusterModel as Hardware
@@ -144,17 +144,18 @@ def hardware_of(names: list[str], nvlinks: tuple[tuple[int, ...], ...] | None) -
 @contextmanager
 def attempts(cluster: Cluster, program: Path, name: str, limits: Limits) -> Iterator[ProgramOf]:
     """The maker of attempts of a program over a cluster's nodes, which are held for as long as the context lasts."""
+    from repro.launch.nodes.attempt import NodesAttempt
     from repro.launch.nodes.code_upload import UploadedCode
-    from repro.launch.ssh.attempt import ssh_attempts
+    from repro.launch.nodes.work import check_work
+    from repro.launch.ssh.attempt import SshTransport
     from repro.launch.ssh.nodes import NodePool
-    from repro.planning.unit import Unit
 
     code = UploadedCode.of(cluster, program)
     with NodePool(cluster, code, "make preflight") as pool:
 
-        def attempt_of(config: dict, folder: Path) -> Attempt:
-            unit = Unit(name, "", config, {}, 1)
-            return ssh_attempts(pool, folder.parent.name, limits, spread=True)(unit, folder)
+        def attempt_of(config: CheckConfig, folder: Path) -> CheckProgram:
+            work = check_work(cluster, code, program, name, config, pool.port, folder)
+            return NodesAttempt(SshTransport(work, pool), folder, limits)
 
         yield attempt_of
 
@@ -223,9 +224,7 @@ def measure(attempt_of: ProgramOf, ranks: int, device: str, folder: Path) -> Col
     MeasurementError
         The program failed, or a sum was wrong.
     """
-    config = {
-        "device": device,
-        "layout": {"data": ranks, "tensor": 1, "pipeline": 1},
+    settings = {
         "sizes": list(SIZES[device]),
         "repeats": REPEATS[device],
         "window_s": WINDOW_S[device],
@@ -233,7 +232,7 @@ def measure(attempt_of: ProgramOf, ranks: int, device: str, folder: Path) -> Col
     }
     folder.mkdir(parents=True)
     events: list[dict] = []
-    outcome = attempt_of(config, folder).run(events.append)
+    outcome = attempt_of(CheckConfig(device, ranks, settings), folder).run(events.append)
     if outcome.failure:
         raise CollectiveError(_reason(outcome))
     mine = [event for event in events if event.get("rank", 0) == 0]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -65,7 +65,7 @@ class Case:
     logs, empty for one that is not read here. `framework` is what trained it, `family` what reports of one training on several dates have in common,
     `label` what tells a case from others of its report, if the batch size does not. `ported` says whether the program
     that was measured can be run here, `fused` whether it fused bias, dropout, mask and softmax into single kernels.
-    `origin` is the published case that this one is, or was derived from under a name of its own.
+    `origin` is the published case that this one was changed from, None for a published one.
     """
 
     name: str
@@ -93,12 +93,21 @@ class Case:
     label: str = ""
     ported: bool = True
     fused: bool = False
-    origin: str = ""
+    origin: Case | None = None
+
+    @property
+    def published_as(self) -> Case:
+        """The published case that it is, whole or changed."""
+        return self.origin or self
 
     @property
     def derived(self) -> bool:
-        """Whether it differs from the published case of its origin."""
-        return self.name != self.origin
+        """Whether it has a name of its own, as its figures cannot be compared with those of the published case."""
+        return self.name != self.published_as.name
+
+    def changed(self, **changes: Any) -> Case:
+        """The same with these values, from the same published case."""
+        return replace(self, origin=self.published_as, **changes)
 
 
 @dataclass(frozen=True)
@@ -189,7 +198,12 @@ class Catalogue:
 
     def case(self, name: str) -> Case:
         """The case of that name; CaseError if there is none."""
-        return _find(name, {case.name: case for case in self.cases}, "case")
+        return _find(name, self.by_name, "case")
+
+    @cached_property
+    def by_name(self) -> dict[str, Case]:
+        """The cases by their names."""
+        return {case.name: case for case in self.cases}
 
     @property
     def ported(self) -> tuple[Case, ...]:
@@ -327,7 +341,7 @@ def _cases(data: dict) -> Iterator[Case]:
         full["published"] = _published(full["published"], full.pop("printed", {}))
         full["layout"] = Layout(*full["layout"])
         full["training"] = _plain(full["training"])
-        yield Case(report=report["id"], rule=rule, origin=full["name"], **common, **full)
+        yield Case(report=report["id"], rule=rule, **common, **full)
 
 
 def _published(figures: dict, printed: dict) -> Published:

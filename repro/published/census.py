@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from repro.published.deviations import deviations, holds
+from repro.published.trainer_config import TrainerConfig
 from repro.utils.paths import DATA
 
 FILE = DATA / "census.toml"
@@ -27,12 +28,12 @@ def parameter_tensors(report: str, layers: int) -> int:
     return program.get("parameters", 0) + layers * program.get("layer_parameters", 0)
 
 
-def operator_types(report: str, config: Mapping) -> frozenset[str]:
+def operator_types(report: str, config: TrainerConfig) -> frozenset[str]:
     """Types of the operators that the port has with a trainer's configuration; none for a program without a census."""
     return frozenset(name for counts in operators(report, config).values() for name in counts)
 
 
-def operators(report: str, config: Mapping, *without: str) -> Parts:
+def operators(report: str, config: TrainerConfig, *without: str) -> Parts:
     """Operators of the port by part and type, with a trainer's configuration: the source's and all declared differences.
 
     Differences of the deviations `without` are left out.
@@ -40,26 +41,26 @@ def operators(report: str, config: Mapping, *without: str) -> Parts:
     return _parts(report, config, _summed(report, config, without))
 
 
-def source_operators(report: str, config: Mapping) -> Parts:
+def source_operators(report: str, config: TrainerConfig) -> Parts:
     """Operators of the published program by part and type, as its source has them."""
     return operators(report, config, *(deviation.id for deviation in deviations()))
 
 
-def transfers(report: str, config: Mapping, *without: str) -> dict[str, int]:
+def transfers(report: str, config: TrainerConfig, *without: str) -> dict[str, int]:
     """How many values the ranks exchange because they are taken by another signature than they are made with."""
     counts, layers, tensors = _summed(report, config, without), *_sizes(report, config)
     per_tensor, layer = times(counts["each_transfers"], tensors), times(counts["layer_transfers"], layers)
     return _sorted(_added(per_tensor, layer, counts["transfers"]))
 
 
-def gradients_taken(report: str, config: Mapping, *without: str) -> dict[str, int]:
+def gradients_taken(report: str, config: TrainerConfig, *without: str) -> dict[str, int]:
     """How many gradients the operators of OF_EACH_GRADIENT take."""
     more, tensors = _summed(report, config, without)["gradients_taken"], _sizes(report, config)[1]
     update = operators(report, config, *without)["update"]
     return {name: tensors + more[name] for name in OF_EACH_GRADIENT if name in update}
 
 
-def differences_of(report: str, config: Mapping) -> frozenset[str]:
+def differences_of(report: str, config: TrainerConfig) -> frozenset[str]:
     """Deviations that change operators or transfers of the port with a trainer's configuration."""
     return frozenset(entry["deviation"] for entry in _differences(report, config))
 
@@ -68,10 +69,10 @@ def times(counts: Mapping[str, int], number: int) -> Counter:
     return Counter({name: count * number for name, count in counts.items()})
 
 
-def _parts(report: str, config: Mapping, counts: Mapping[str, Counter]) -> Parts:
+def _parts(report: str, config: TrainerConfig, counts: Mapping[str, Counter]) -> Parts:
     layers, tensors = _sizes(report, config)
-    waiting = layers - layers // config["layout"]["pipeline"]
-    again = _added(counts["layer"], counts["recomputed"]) if config["activation_checkpointing"] else Counter()
+    waiting = layers - layers // config.layout.pipeline
+    again = _added(counts["layer"], counts["recomputed"]) if config.activation_checkpointing else Counter()
     parts = {
         "layers": times(counts["layer"], layers),
         "layers gradient": times(_added(_gradient(counts["layer"]), counts["layer_gradient"]), layers),
@@ -92,7 +93,7 @@ def _gradient(counts: Mapping[str, int]) -> Counter:
     return _added(*(times(_census()["gradient"].get(name, {}), count) for name, count in counts.items()))
 
 
-def _summed(report: str, config: Mapping, without: tuple[str, ...]) -> Mapping[str, Counter]:
+def _summed(report: str, config: TrainerConfig, without: tuple[str, ...]) -> Mapping[str, Counter]:
     """The tables of counts for a configuration, each summed over the entries whose conditions hold."""
     program = _census().get(report, {})
     entries = [program, *(entry for entry in program.get("layouts", ()) if holds(entry["where"], config))]
@@ -112,7 +113,7 @@ class _Tables(dict):
         return self.setdefault(name, Counter())
 
 
-def _differences(report: str, config: Mapping) -> Iterator[Mapping[str, Any]]:
+def _differences(report: str, config: TrainerConfig) -> Iterator[Mapping[str, Any]]:
     """Entries of the differences whose deviation applies and whose own conditions hold."""
     applying = {deviation.id for deviation in deviations() if deviation.applies(report, config)}
     for entry in _census().get(report, {}).get("differences", ()):
@@ -120,9 +121,9 @@ def _differences(report: str, config: Mapping) -> Iterator[Mapping[str, Any]]:
             yield entry
 
 
-def _sizes(report: str, config: Mapping) -> tuple[int, int]:
+def _sizes(report: str, config: TrainerConfig) -> tuple[int, int]:
     """Number of layers, and of parameter tensors."""
-    layers = config["shape"].get("layers", 0)
+    layers = config.shape.get("layers", 0)
     return layers, parameter_tensors(report, layers)
 
 

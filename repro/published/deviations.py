@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from repro.published.trainer_config import TrainerConfig
 from repro.utils.paths import PACKAGE
 
 FILE = PACKAGE / "models" / "deviations.toml"
@@ -49,12 +50,12 @@ class Deviation:
         """Whether the program of this report differs so in some configuration."""
         return self.programs == (ALL,) or report in self.programs
 
-    def applies(self, report: str, config: Mapping) -> bool:
+    def applies(self, report: str, config: TrainerConfig) -> bool:
         """Whether a trainer with this configuration differs so from the program of a report."""
         return self.of(report) and holds(self.where, config)
 
 
-def holds(where: Mapping[str, object], config: Mapping) -> bool:
+def holds(where: Mapping[str, object], config: TrainerConfig) -> bool:
     """Whether a trainer's configuration meets all conditions, of COUNTED and CHOSEN."""
     facts = _facts(config)
     return all(facts[name] == value for name, value in where.items())
@@ -71,7 +72,7 @@ def deviations() -> tuple[Deviation, ...]:
     )
 
 
-def deviations_of(report: str, config: Mapping, *matters: str) -> tuple[Deviation, ...]:
+def deviations_of(report: str, config: TrainerConfig, *matters: str) -> tuple[Deviation, ...]:
     """Deviations of the port of a report's program, configured so; with `matters`, only those that may affect it."""
     return tuple(
         deviation
@@ -80,14 +81,12 @@ def deviations_of(report: str, config: Mapping, *matters: str) -> tuple[Deviatio
     )
 
 
-def _facts(config: Mapping) -> dict[str, object]:
-    layout = config["layout"]
-    counts = {**layout, "gpus": layout["data"] * layout["tensor"] * layout["pipeline"]}
-    counts["accumulation"] = config["accumulation_steps"]
+def _facts(config: TrainerConfig) -> dict[str, object]:
+    counts = {**vars(config.layout), "gpus": config.layout.world_size, "accumulation": config.accumulation_steps}
     return {
         **{name: "several" if counts[name] > 1 else "one" for name in COUNTED},
-        "precision": config["precision"],
-        "optimizer_sharding": config["optimizer_sharding"],
-        "input": config["data"]["kind"],
-        "standin": "standin" in config["data"],
+        "precision": config.precision,
+        "optimizer_sharding": config.optimizer_sharding,
+        "input": config.data.kind,
+        "standin": config.data.standin is not None,
     }

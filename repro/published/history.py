@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.published.cases import CaseError, Catalogue
-from repro.published.validators import Faults, listed, one_of, table, text
+from repro.published.validators import Faults, any_table, listed, one_of, text
 from repro.utils.paths import DATA
 
 FILE = DATA / "history.toml"
@@ -30,10 +30,10 @@ KEYS = {
     "slug": SLUG,
     "state": one_of(*STATES),
     "reports": listed(text()),
-    **dict.fromkeys(("title", "text", "meaning"), table),
-    "source": listed(table),
+    **dict.fromkeys(("title", "text", "meaning"), any_table),
+    "source": listed(any_table),
 }
-OPTIONAL = {"cases": listed(text()), "derived": listed(table), "finding": one_of(True)}
+OPTIONAL = {"cases": listed(text()), "derived": listed(any_table), "finding": one_of(True)}
 TEXTS = dict.fromkeys(("en", "zh"), text())
 SOURCE = {"at": text(f"(?:{REFERENCE.pattern})", "repository@commit:path#lines with all 40 digits"), "quote": text()}
 SOURCE_OPTIONAL = {"date": text(r"\d{4}-\d\d-\d\d(?: \d\d:\d\d)?", "a date, YYYY-MM-DD, with hours and minutes or not")}
@@ -107,7 +107,7 @@ def load_history(catalogue: Catalogue, file: Path = FILE) -> tuple[HistoryEntry,
 
 def _faults(name: str, data: dict, catalogue: Catalogue) -> list[str]:
     findings = Faults(name)
-    findings.keys("file", data, {"entry": listed(table)})
+    findings.keys("file", data, {"entry": listed(any_table)})
     if findings.lines:
         return list(findings.lines)
     known_names = {

@@ -9,7 +9,7 @@ from repro.models import registry
 from repro.models.spec import ModelSpec
 from repro.published.log_formats import LETTERS
 from repro.published.rules import Rule, kinds, rule_of
-from repro.published.validators import Check, Faults, cell, listed, number, one_of, table, text, whole
+from repro.published.validators import Check, Faults, any_table, cell, listed, number, one_of, text, whole
 
 LISTED = 20  # names a message lists at most
 OPTIMIZERS = {"adamw": ("betas", "eps"), "sgd": ("momentum",)}
@@ -23,24 +23,24 @@ FLAG, NAME = one_of(True, False), text(r"[A-Za-z0-9_.-]+", "letters, digits, '_'
 ABOVE_0, LEAST_0 = number("above 0", lambda value: value > 0), number("of at least 0", lambda value: value >= 0)
 SHARE = number("from 0 to 1", lambda value: 0 <= value <= 1)
 
-FILE = {"report": table, "rule": table, "defaults": table, "case": listed(table)}
+FILE = {"report": any_table, "rule": any_table, "defaults": any_table, "case": listed(any_table)}
 REPORT = {
     "id": NAME,
     "model": lambda value: one_of(*registry.names())(value),
     "date": text(r"\d{4}-\d\d-\d\d", "a date, YYYY-MM-DD"),
     "language": one_of("en", "zh"),
     "title_printed": text(),
-    "title": table,
+    "title": any_table,
     "precision": one_of("fp32", "amp"),
     "cluster": NAME,
     "framework": text(),
     "version": text(),
-    "trainer": table,
+    "trainer": any_table,
     "source": text(),
     "settings_source": listed(text()),
-    "environment": table,
-    "claims": table,
-    "settings": table,
+    "environment": any_table,
+    "claims": any_table,
+    "settings": any_table,
 }
 REPORT_OPTIONAL = {
     "family": NAME,
@@ -60,9 +60,9 @@ ENTRIES = {
     "heading": ({"table": text(), "columns": listed(text())}, {}),
     "quoted": (dict.fromkeys(("place", "text"), text()), {}),
 }
-FILE_OPTIONAL = {**dict.fromkeys(ENTRIES, listed(table)), "table": table}
+FILE_OPTIONAL = {**dict.fromkeys(ENTRIES, listed(any_table)), "table": any_table}
 RESULTS = {"columns": listed(text())}
-RESULTS_OPTIONAL = {"by": one_of("micro_batch"), "titles": table}
+RESULTS_OPTIONAL = {"by": one_of("micro_batch"), "titles": any_table}
 RULE = {
     "kind": lambda value: one_of(*kinds())(value),
     "repeats": whole(1),
@@ -77,9 +77,9 @@ CASE = {
     **dict.fromkeys(("iterations", "log_interval"), whole(1)),
     "activation_checkpointing": FLAG,
     "optimizer_sharding": one_of(0, 1, 2, 3),
-    **dict.fromkeys(("shape", "training", "published"), table),
+    **dict.fromkeys(("shape", "training", "published"), any_table),
 }
-CASE_OPTIONAL = {"printed": table, "label": text()}
+CASE_OPTIONAL = {"printed": any_table, "label": text()}
 PUBLISHED = {"throughput": ABOVE_0}
 PUBLISHED_OPTIONAL = {
     **dict.fromkeys(("latency_ms", "memory_mib", "speedup"), ABOVE_0),
@@ -151,7 +151,7 @@ def _check_case(findings: Faults, place: str, case: dict, defaults: dict, model:
     findings.keys(place, full.get("published"), PUBLISHED, PUBLISHED_OPTIONAL, prefix="published.")
     if spec := _spec(model):
         findings.keys(origin("shape"), full.get("shape"), dict.fromkeys(spec.shape_keys, whole(1)), prefix="shape.")
-        parts = {spec.regularisation: SHARE, "optimizer": table, "schedule": table}
+        parts = {spec.regularisation: SHARE, "optimizer": any_table, "schedule": any_table}
         findings.keys(origin("training"), full.get("training"), parts, prefix="training.")
     part_origin, training = origin("training"), _below(full, "training")
     optimizer, schedule = _below(training, "optimizer"), _below(training, "schedule")

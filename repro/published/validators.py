@@ -68,7 +68,7 @@ def listed(item: Check, length: int | None = None) -> Check:
     return check
 
 
-def table(value: object) -> str | None:
+def any_table(value: object) -> str | None:
     """Any table."""
     return None if isinstance(value, dict) else f"is {value!r}; must be a table"
 
@@ -76,6 +76,88 @@ def table(value: object) -> str | None:
 def cell(value: object) -> str | None:
     """Anything but a list or a table."""
     return f"is {value!r}; must be a single value" if isinstance(value, list | dict) else None
+
+
+def number_from(least: float = -math.inf, most: float = math.inf) -> Check:
+    """A number in these bounds; without any, also NaN or an infinity, as losses may be."""
+
+    def check(value: object) -> str | None:
+        bounded = (least, most) != (-math.inf, math.inf)
+        fits = type(value) in (int, float) and (not bounded or least <= value <= most)  # type: ignore[operator]
+        return None if fits and _is_float(value) else f"is {short(value)}; must be a number from {least:g} to {most:g}"
+
+    return check
+
+
+def _is_float(value: object) -> bool:
+    try:
+        return float(value) is not None  # type: ignore[arg-type]
+    except OverflowError:
+        return False
+
+
+def bounded(least: int, most: int) -> Check:
+    """A whole number in these bounds."""
+    at_least = whole(least)
+
+    def check(value: object) -> str | None:
+        fits = at_least(value) is None and value <= most  # type: ignore[operator]
+        return None if fits else f"is {short(value)}; must be a whole number from {least} to {most}"
+
+    return check
+
+
+def optional(check: Check) -> Check:
+    """What passes `check`, or null."""
+    return lambda value: None if value is None else check(value)
+
+
+def several(item: Check, most: int) -> Check:
+    """A list of at most `most` values, each of which passes `item`."""
+
+    def check(value: object) -> str | None:
+        if not isinstance(value, list) or len(value) > most:
+            return f"must be a list of at most {most} values"
+        return next((f"{at}: {fault}" for at, element in enumerate(value, 1) if (fault := item(element))), None)
+
+    return check
+
+
+def table(form: Mapping[str, Check], required: tuple[str, ...] = (), other: Check | None = None) -> Check:
+    """A table that has the required keys; those of `form` pass their checks, any others pass `other`."""
+
+    def check(value: object) -> str | None:
+        if not isinstance(value, dict):
+            return f"is {short(value)}; must be a table"
+        if missing := [key for key in required if key not in value]:
+            return f"has no {missing[0]}"
+        for key, entry in value.items():
+            checked = form.get(key, other)
+            if checked and (fault := checked(entry)):
+                return f"{short(key)} {fault}" if isinstance(entry, dict | list) else f"{short(key)}: {fault}"
+        return None
+
+    return check
+
+
+def mapping(value: Check) -> Check:
+    """A table with any keys, whose values pass `value`."""
+    return table({}, other=value)
+
+
+def line(most: int = 4000) -> Check:
+    """A text in one line."""
+
+    def check(value: object) -> str | None:
+        fits = isinstance(value, str) and len(value) <= most and "\n" not in value
+        return None if fits else f"is {short(value)}; must be a text in one line"
+
+    return check
+
+
+def short(value: object) -> str:
+    shown = repr(value) if not isinstance(value, int) or abs(value) < 10**20 else "a huge number"
+    return shown if len(shown) < 60 else f"{shown[:60]} …"
 
 
 class Faults:

@@ -7,30 +7,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from repro.published.validators import one_of, text
-from repro.runs import translation
-from repro.runs.failures import Failure
-from repro.runs.form import (
-    COUNT,
-    FIGURE,
-    FLAG,
-    ITERATIONS,
-    MESSAGE,
-    NAME,
-    RANKS,
-    REPEATS,
-    SINGLE,
-    UNITS,
-    YEAR_2100,
+from repro.published.trainer_config import COUNT, ITERATIONS, NAME, RANKS, SINGLE
+from repro.published.validators import (
     bounded,
-    folder,
     line,
     mapping,
-    number,
+    number_from,
+    one_of,
     optional,
     several,
     table,
+    text,
 )
+from repro.runs import translation
+from repro.runs.failures import Failure
+from repro.runs.form import FIGURE, FLAG, MESSAGE, REPEATS, UNITS, YEAR_2100, folder
 from repro.runs.metrics import DamagedLine
 
 INTERRUPTED = "interrupted"
@@ -44,14 +35,14 @@ FORM = table(
         "attempt": bounded(1, COUNT),
         "folder": folder,
         "status": one_of(*STATUSES),
-        "started": number(0, YEAR_2100),
-        "wall_s": number(0, YEAR_2100),
+        "started": number_from(0, YEAR_2100),
+        "wall_s": number_from(0, YEAR_2100),
         **dict.fromkeys(
             ("throughput", "latency_ms", "memory_mib", "memory_peak_mib", "memory_allocated_mib", "first_row_s"), FIGURE
         ),
         "trainer_s": FIGURE,
         "parameters": FIGURE,
-        **dict.fromkeys(("losses", "last_losses"), optional(several(number(), ITERATIONS))),
+        **dict.fromkeys(("losses", "last_losses"), optional(several(number_from(), ITERATIONS))),
         "log_tail": optional(text(r"(?s).*")),
         "failure": optional(MESSAGE),
         **dict.fromkeys(("versions", "operators"), optional(mapping(SINGLE))),

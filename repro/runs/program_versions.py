@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from repro.runs.attempts import AttemptRecord
+from repro.runs.environment import Environment
 from repro.runs.files import RecordError, read_toml
 from repro.runs.history import folder
 from repro.utils.paths import ROOT
@@ -46,13 +47,13 @@ def faults(reproduced: Path, root: Path = ROOT) -> list[str]:
 
 
 def version(
-    run_id: str, environment: Mapping, attempts: Iterable[AttemptRecord], program: str, versions: Versions
+    run_id: str, environment: Environment, attempts: Iterable[AttemptRecord], program: str, versions: Versions
 ) -> str:
     """A name of the code that a unit's attempts ran, equal for equal code; `program` is TRAINERS or BASELINES."""
     recorded = [attempt.code or {} for attempt in attempts]
     if recorded and all("sha256" in code for code in recorded):
         return ", ".join(sorted({" ".join((code["sha256"], code.get("replaced", ""))).strip() for code in recorded}))
-    commit = environment.get("git_commit")
-    if not commit or environment.get("git_changed_files"):
+    commit = environment.git_commit
+    if not commit or environment.git_changed_files:
         return f"run {run_id}"
     return versions[commit][program] if commit in versions else f"commit {commit}"

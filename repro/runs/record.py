@@ -13,6 +13,7 @@ from typing import IO, Any
 
 from repro.runs import form, translation
 from repro.runs.attempts import AttemptRecord, parse, serialise
+from repro.runs.environment import Environment
 from repro.runs.files import RecordError, RunPath, is_archive, lines, names, open_files, read_json
 from repro.utils.printable import one_line
 from repro.utils.writing import write_bytes
@@ -124,6 +125,10 @@ class Run:
         if fault := form.DESCRIPTION(description):
             raise RecordError(f"{self.path}: run.json: {one_line(fault)}")
         return translation.description(description)
+
+    def environment(self) -> Environment:
+        """The machine and the software that it was begun on; errors as `description` has them, KeyError if one is lacking."""
+        return Environment.from_json(self.description()["environment"])
 
     def attempts(self) -> list[AttemptRecord]:
         """Every attempt that ended, in order. A last line cut off by a crash is passed over.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from repro.runs.attempts import AttemptRecord
+from repro.runs.environment import Environment
 from repro.runs.files import RecordError
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def metadata(description: dict, attempts: list[AttemptRecord], files: Mapping[st
             "packing a run needs rocrate: install the group `export` (`uv sync --group export`)"
         ) from None
     crate, created = ROCrate(version="1.1"), _iso(description["created"])
+    environment = Environment.from_json(description["environment"])
     crate.metadata.extra_terms["sha256"] = "https://schema.org/sha256"
     licence = _add(crate, "#license", "CreativeWork", name="No licence stated", description=NO_LICENCE)
     profile = _add(crate, PROCESS_RUN, "CreativeWork", name="Process Run Crate", version="0.5")
@@ -67,13 +69,13 @@ def metadata(description: dict, attempts: list[AttemptRecord], files: Mapping[st
         crate.root_dataset[name] = value
     parts = {path: _file(crate, path, digest, size) for path, (digest, size) in files.items()}
     action = crate.add_action(
-        _software(crate, description["environment"], attempts),
+        _software(crate, environment, attempts),
         "#run",
         parts["run.json"],
         [part for path, part in parts.items() if path != "run.json"],
         _action(description, attempts),
     )
-    crate.root_dataset["mentions"] = [action, *_hardware(crate, description["environment"])]
+    crate.root_dataset["mentions"] = [action, *_hardware(crate, environment)]
     return (json.dumps(crate.metadata.generate(), ensure_ascii=False, indent=1) + "\n").encode()
 
 
@@ -108,15 +110,15 @@ def _action(description: dict, attempts: list[AttemptRecord]) -> dict[str, str]:
     }
 
 
-def _software(crate: ROCrate, environment: dict, attempts: list[AttemptRecord]) -> ContextEntity:
+def _software(crate: ROCrate, environment: Environment, attempts: list[AttemptRecord]) -> ContextEntity:
     """The bundle itself with its properties, and every version that a trainer's process reported."""
-    commit = environment["git_commit"] or "unknown"
+    commit = environment.git_commit or "unknown"
     name = "OneFlow benchmark reproduction bundle"
     bundle = _add(crate, "#repro", "SoftwareApplication", name=name, softwareVersion=commit)
     properties = {
-        "changed files": environment["git_changed_files"],
-        "Python": environment["controller_python"],
-        **{f"SHA-256 of {name}": digest for name, digest in environment["locks_sha256"].items()},
+        "changed files": environment.git_changed_files,
+        "Python": environment.controller_python,
+        **{f"SHA-256 of {name}": digest for name, digest in environment.locks_sha256.items()},
     }
     bundle["additionalProperty"] = _properties(crate, bundle.id, properties)
     reported = [attempt.versions or {} for attempt in attempts]
@@ -130,7 +132,7 @@ def _software(crate: ROCrate, environment: dict, attempts: list[AttemptRecord]) 
     return bundle
 
 
-def _hardware(crate: ROCrate, environment: dict) -> Iterable[ContextEntity]:
+def _hardware(crate: ROCrate, environment: Environment) -> Iterable[ContextEntity]:
     """The machine and each of its GPUs."""
     names = {
         "processor": "cpu",
@@ -139,9 +141,9 @@ def _hardware(crate: ROCrate, environment: dict) -> Iterable[ContextEntity]:
         "system": "system",
         "kernel": "kernel",
     }
-    machine = {name: environment[key] for name, key in names.items()}
-    products = [("#machine", environment["host"], machine)]
-    products += [(f"#gpu{number}", gpu["name"], gpu) for number, gpu in enumerate(environment["gpus"])]
+    machine = {name: getattr(environment, key) for name, key in names.items()}
+    products: list[tuple[str, str, Mapping[str, Any]]] = [("#machine", environment.host, machine)]
+    products += [(f"#gpu{number}", gpu["name"], gpu) for number, gpu in enumerate(environment.gpus)]
     for identifier, title, properties in products:
         product = _add(crate, identifier, "Product", name=title)
         product["additionalProperty"] = _properties(crate, identifier, properties)

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from repro.runs.attempts import AttemptRecord
+from repro.runs.environment import Environment
 
 PAUSE_S = 6 * 3600.0
 """The longest time without a run within a session, in s. Machines without a recorded identity may be one machine that was
@@ -32,14 +33,14 @@ class RunSpan:
     run: str
     began: float
     ended: float
-    environment: dict
+    environment: Environment
 
 
 def span(run: str, description: dict, attempts: Iterable[AttemptRecord]) -> RunSpan:
     """A run's span, from its creation to the end of its last attempt."""
     began = description["created"]
     ends = (attempt.ended for attempt in attempts)
-    return RunSpan(run, began, max(ends, default=began), description["environment"])
+    return RunSpan(run, began, max(ends, default=began), Environment.from_json(description["environment"]))
 
 
 def sessions(spans: Iterable[RunSpan]) -> dict[str, str]:
@@ -60,10 +61,10 @@ def sessions(spans: Iterable[RunSpan]) -> dict[str, str]:
     return by_run
 
 
-def machine_of(environment: dict) -> tuple[str, ...]:
+def machine_of(environment: Environment) -> tuple[str, ...]:
     """What tells the machine of a run, and its start, from others: the recorded identity, or the facts of older runs."""
-    if recorded := environment.get("machine"):
-        return recorded["id"], recorded["start"]
-    gpus = [[gpu.get(name) for name in OF_GPU] for gpu in environment.get("gpus", ())]
-    nodes = sorted((environment.get("cluster") or {}).get("hosts", ()))
-    return (json.dumps([[environment.get(name) for name in FACTS], gpus, nodes]),)
+    if environment.machine:
+        return environment.machine["id"], environment.machine["start"]
+    gpus = [[gpu.get(name) for name in OF_GPU] for gpu in environment.gpus]
+    nodes = sorted((environment.cluster or {}).get("hosts", ()))
+    return (json.dumps([[getattr(environment, name) for name in FACTS], gpus, nodes]),)

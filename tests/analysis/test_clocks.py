@@ -6,19 +6,21 @@ from itertools import pairwise
 import pytest
 
 from repro.analysis.clocks import contradictions
-from repro.planning.plan import make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.runs.metrics import METRICS
 from tests.support import raw_output
 from tests.support.attempts import recorded
+from tests.support.configs import configured
 
 CASE = load_catalogue().case("DP_8x1x1_16_1536x16")
-(UNIT,) = make_plan([CASE], 8, "published", 1).units
-INTERVAL, BATCH = UNIT.config["log_interval"], UNIT.global_batch
+(UNIT,) = make_plan([CASE], 8, Wanted(scale="published", repeats=1)).units
+ON_PROCESSORS = configured(UNIT, device="cpu")
+INTERVAL, BATCH = UNIT.config.log_interval, UNIT.global_batch
 SPEED = 40.0
 ROW = INTERVAL * BATCH / SPEED
 """Seconds of a row."""
-ROWS = UNIT.config["iterations"] // INTERVAL
+ROWS = UNIT.config.iterations // INTERVAL
 SPAN = (ROWS - 1) * ROW
 WHOLE = ROWS * ROW
 ATTEMPT = {"folder": "x", "started": 999.0, "wall_s": WHOLE + 2}
@@ -34,8 +36,8 @@ def events(**edits):
     return found
 
 
-def said(*ranks, **changes):
-    return [(each.what, *each.says) for each in contradictions(UNIT, recorded(ATTEMPT | changes), ranks)]
+def said(*ranks, unit=UNIT, **changes):
+    return [(each.what, *each.says) for each in contradictions(unit, recorded(ATTEMPT | changes), ranks)]
 
 
 def whats(*ranks, **changes):
@@ -247,13 +249,12 @@ def test_a_rank_without_rows_or_ends_is_compared_as_far_as_it_goes():
     assert said(events(), [events()[0]]) == [] == said(events(), [])
 
 
-def test_ranks_on_a_busy_processor_lag(monkeypatch):
+def test_ranks_on_a_busy_processor_lag():
     late = events(
         **{f"event{number}": {"time": 1.5} for number in range(ROWS + 1)}, **{f"event{ROWS + 1}": {"time": 3.0}}
     )
     assert whats(events(), late, wall_s=WHOLE + 4) == ["seconds from start to end"]
-    monkeypatch.setitem(UNIT.config, "device", "cpu")
-    assert said(events(), late, wall_s=WHOLE + 4) == []
+    assert said(events(), late, unit=ON_PROCESSORS, wall_s=WHOLE + 4) == []
 
 
 # The record
@@ -303,12 +304,11 @@ def test_an_attempt_takes_at_least_as_long_as_its_gpus_are_sampled(count, wall_s
     assert "seconds of the attempt" not in [each.what for each in nodes]
 
 
-def test_on_processors_a_row_may_be_stamped_later_than_it_ended(monkeypatch):
+def test_on_processors_a_row_may_be_stamped_later_than_it_ended():
     """What a rank on a busy processor did in two virtual machines: 16 ms passed between its two readings."""
     late = {"event3": {"time": 0.016}, "event4": {"time": 0.016}}
     assert whats(events(**late))
-    monkeypatch.setitem(UNIT.config, "device", "cpu")
-    assert whats(events(**late)) == []
+    assert whats(events(**late), unit=ON_PROCESSORS) == []
     allowed = 0.001 * ROW + 0.5
-    assert whats(events(event3={"time": 0.98 * allowed})) == []
-    assert whats(events(event3={"time": 1.02 * allowed}))
+    assert whats(events(event3={"time": 0.98 * allowed}), unit=ON_PROCESSORS) == []
+    assert whats(events(event3={"time": 1.02 * allowed}), unit=ON_PROCESSORS)

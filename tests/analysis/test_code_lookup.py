@@ -9,14 +9,17 @@ import pytest
 from repro.analysis import code_lookup, what_ran
 from repro.analysis.code_lookup import CODE, WRITTEN, sentences, withheld
 from repro.launch.program_code import program_code
-from repro.planning.plan import make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.runs.history import History, history
 from tests.support.attempts import recorded
 from tests.support.paths import ROOT
+from tests.support.synthetic import ran_on
 
 CASE = load_catalogue().case("DP_1x1x1_2_1536x16")
-PLAN = make_plan([CASE], 1, "published", 1, baselines=("pytorch",), programs=("published", "tuned"))
+PLAN = make_plan(
+    [CASE], 1, Wanted(scale="published", repeats=1, baselines=("pytorch",), programs=("published", "tuned"))
+)
 PUBLISHED, TUNED, BASELINE = (unit.name for unit in PLAN.units)
 
 
@@ -51,9 +54,10 @@ def code(root, unit):
 def said(root, codes, commit=None, past=None):
     """What is said of attempts with these codes, by their units."""
     commit = git(root, "rev-parse", "HEAD") if commit is None else commit
-    described = {"environment": {"git_commit": commit}, "plan": PLAN.as_json()}
+    described = {"plan": PLAN.as_json()}
     attempts = [recorded({"unit": unit, **({"code": found} if found else {})}) for unit, found in codes]
-    run = SimpleNamespace(description=lambda: described, attempts=lambda: attempts)
+    here = ran_on(git_commit=commit)
+    run = SimpleNamespace(description=lambda: described, environment=lambda: here, attempts=lambda: attempts)
     return sentences(run, past or history(root), root)
 
 
@@ -149,8 +153,8 @@ def test_a_commit_without_the_program_is_named_unless_the_model_is_from_outside(
 
 
 def lacking(root, unproven, attempts=(), commit=None):
-    described = {"environment": {"git_commit": commit or git(root, "rev-parse", "HEAD")}}
-    run = SimpleNamespace(description=lambda: described, attempts=lambda: list(map(recorded, attempts)))
+    here = ran_on(git_commit=commit or git(root, "rev-parse", "HEAD"))
+    run = SimpleNamespace(environment=lambda: here, attempts=lambda: list(map(recorded, attempts)))
     history.cache_clear()
     return withheld(run, unproven, history(root), root)
 

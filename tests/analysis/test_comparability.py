@@ -7,13 +7,14 @@ import pytest
 from repro.analysis.comparability import FREE_KEYS, INSTALLABLE_ONEFLOW, Reason, configuration_reasons, reasons, remarks
 from repro.analysis.conditions import MEANING, REPLACEMENT
 from repro.analysis.process_info import ProcessInfo
-from repro.planning.plan import make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.planning.trainer_config import config_of
 from repro.published.cases import Layout, load_catalogue
 from repro.published.figures import load_published_cluster
 from repro.utils.i18n import catalogue
 from tests.support.attempts import recorded
-from tests.support.synthetic import GPU, VERSIONS, environment
+from tests.support.configs import configured
+from tests.support.synthetic import GPU, VERSIONS, ran_on
 
 CATALOGUE = load_catalogue()
 SINGLE, EIGHT, TWO_NODES = (CATALOGUE.case(f"DP_{n}x1x1_{2 * n}_1536x16") for n in (1, 8, 16))
@@ -22,7 +23,7 @@ CLUSTER = load_published_cluster(CATALOGUE.report(EIGHT.report).cluster)
 
 
 def unit_of(case):
-    (unit,) = make_plan([case], case.layout.world_size, "published", 1).units
+    (unit,) = make_plan([case], case.layout.world_size, Wanted(scale="published", repeats=1)).units
     return unit
 
 
@@ -45,7 +46,7 @@ def info_of(case, **changes):
 
 def found(case, unit=None, env=None, cluster=CLUSTER, **changes):
     """The aspects and kinds of every reason."""
-    every = reasons(case, unit or unit_of(case), env or environment(), cluster, info_of(case, **changes))
+    every = reasons(case, unit or unit_of(case), env or ran_on(), cluster, info_of(case, **changes))
     return [(reason.aspect, reason.kind) for reason in every]
 
 
@@ -57,23 +58,23 @@ def test_what_ran_as_published_has_no_reason(case):
 # Configuration
 
 
-@pytest.mark.parametrize("key", sorted(config_of(EIGHT, "cuda").keys() - {"case", "data", "seed"}))
+@pytest.mark.parametrize("key", sorted(config_of(EIGHT, "cuda").as_json().keys() - {"case", "data", "seed"}))
 def test_every_setting_is_compared_but_three(key):
     """Only the case's name, the data and the seed are free: dropout, for one, is work that a GPU does."""
     unit = unit_of(EIGHT)
-    other = replace(unit, config={**unit.config, key: "another"})
-    (reason,) = configuration_reasons(EIGHT, other)
-    assert reason.kind == "differs" and reason.measured == "another"
+    another = {"data": 1, "tensor": 2, "pipeline": 4} if key == "layout" else "another"
+    (reason,) = configuration_reasons(EIGHT, configured(unit, **{key: another}))
+    assert reason.kind == "differs" and reason.measured == str(another)
     assert reason.aspect in (key, f"configuration:{key}", "hardware.device")
     assert ("never gets a verdict" in reason.text()) is (key == "program")
-    without = replace(unit, config={name: value for name, value in unit.config.items() if name != key})
-    if key != "iterations":
+    if key not in ("iterations", "layout"):
+        without = configured(unit, **{key: None})
         assert len(list(configuration_reasons(EIGHT, without))) == 1, "nor may it be left out"
 
 
 def test_another_program_is_named_in_each_language():
     unit = unit_of(EIGHT)
-    (reason,) = configuration_reasons(EIGHT, replace(unit, config={**unit.config, "program": "tuned"}))
+    (reason,) = configuration_reasons(EIGHT, replace(unit, config=replace(unit.config, program="tuned")))
     assert "the published program's; this run used the tuned program" in reason.text()
     assert "出自原程序，本次运行的是调优程序" in reason.text(catalogue("zh").gettext)
     assert (reason.expected, reason.measured) == ("published", "tuned"), "as data"
@@ -82,20 +83,21 @@ def test_another_program_is_named_in_each_language():
 @pytest.mark.parametrize("key", ["case", "data", "seed"])
 def test_name_data_and_seed_are_free(key):
     unit = unit_of(EIGHT)
-    assert list(configuration_reasons(EIGHT, replace(unit, config={**unit.config, key: "another"}))) == []
+    another = {"kind": "another"} if key == "data" else "another"
+    assert list(configuration_reasons(EIGHT, configured(unit, **{key: another}))) == []
     assert {"case", "data", "seed"} == FREE_KEYS
 
 
 def test_a_setting_that_was_not_published_is_named():
     unit = unit_of(EIGHT)
-    (reason,) = configuration_reasons(EIGHT, replace(unit, config={**unit.config, "tf32": True}))
+    (reason,) = configuration_reasons(EIGHT, configured(unit, tf32=True))
     assert (reason.aspect, reason.expected, reason.measured) == ("configuration:tf32", "None", "True")
 
 
 def test_iterations_count_where_the_rule_reads_others():
     for case, free in ((EIGHT, False), (STAMPED, True)):
         unit = unit_of(case)
-        longer = replace(unit, config={**unit.config, "iterations": case.iterations + case.log_interval})
+        longer = replace(unit, config=replace(unit.config, iterations=case.iterations + case.log_interval))
         assert (list(configuration_reasons(case, longer)) == []) is free, case.name
 
 
@@ -141,11 +143,11 @@ def test_nvidia_smi_counts_for_the_hosts_that_it_ran_on():
     unnamed = {"gpus": (), "gpu_memories_mib": ()}
     unknown = [("hardware.gpu_model", "missing"), ("hardware.gpu_memory", "missing")]
     assert found(EIGHT, **unnamed) == []
-    assert found(EIGHT, env=environment(host="login"), **unnamed) == unknown
+    assert found(EIGHT, env=ran_on(host="login"), **unnamed) == unknown
     assert found(EIGHT, hosts=(), **unnamed) == unknown
-    both = environment(cluster={"hca": "", "hosts": ["node1", "node2", "node3"]})
+    both = ran_on(cluster={"hca": "", "hosts": ["node1", "node2", "node3"]})
     assert found(TWO_NODES, env=both, **unnamed) == []
-    assert found(TWO_NODES, env=environment(), **unnamed) == unknown
+    assert found(TWO_NODES, env=ran_on(), **unnamed) == unknown
 
 
 # Stack
@@ -168,14 +170,14 @@ def test_nvidia_smi_counts_for_the_hosts_that_it_ran_on():
 def test_libraries_are_compared_in_their_first_two_numbers_and_oneflow_in_all(name, value, same):
     versions = {**info_of(EIGHT).versions, name: frozenset({value})}
     info = replace(info_of(EIGHT), versions=versions)
-    why = reasons(EIGHT, unit_of(EIGHT), environment(), CLUSTER, info)
+    why = reasons(EIGHT, unit_of(EIGHT), ran_on(), CLUSTER, info)
     assert [reason.aspect for reason in why] == ([] if same else [f"stack.{name}"])
 
 
 def test_what_stands_for_the_published_release_is_said_to_be_missing_or_another():
     for versions, kind, text in (({"0.9.0"}, "differs", "here 0.9.0"), ((), "missing", "not known here")):
         info = replace(info_of(EIGHT), versions={**info_of(EIGHT).versions, "oneflow": frozenset(versions)})
-        (reason,) = reasons(EIGHT, unit_of(EIGHT), environment(), CLUSTER, info)
+        (reason,) = reasons(EIGHT, unit_of(EIGHT), ran_on(), CLUSTER, info)
         assert reason.kind == kind and "the release used in place of the published one should be 0.8.0" in reason.text()
         assert text in reason.text()
 
@@ -186,9 +188,9 @@ def test_a_verdict_is_about_the_replacement_with_the_published_libraries():
     usual = info_of(EIGHT).versions
     for name, title in (("cuda", "CUDA"), ("cudnn", "cuDNN"), ("nccl", "NCCL")):
         other = replace(info_of(EIGHT), versions={**usual, name: frozenset({"99.0"})})
-        assert reasons(EIGHT, unit_of(EIGHT), environment(), CLUSTER, other) and title in REPLACEMENT
+        assert reasons(EIGHT, unit_of(EIGHT), ran_on(), CLUSTER, other) and title in REPLACEMENT
     published = replace(info_of(EIGHT), versions={**usual, "oneflow": frozenset({"0.3.5+cu112"})})
-    (reason,) = reasons(EIGHT, unit_of(EIGHT), environment(), CLUSTER, published)
+    (reason,) = reasons(EIGHT, unit_of(EIGHT), ran_on(), CLUSTER, published)
     assert reason.aspect == "stack.oneflow" and reason.expected == INSTALLABLE_ONEFLOW
     assert CATALOGUE.report(EIGHT.report).version != INSTALLABLE_ONEFLOW
 
@@ -198,7 +200,7 @@ def test_nccl_counts_from_two_gpus_on():
     two = replace(EIGHT, layout=Layout(2, 1, 1))
     for case, aspects in ((SINGLE, []), (two, ["stack.nccl"]), (EIGHT, ["stack.nccl"])):
         info = replace(info_of(case), versions=versions)
-        why = [*reasons(case, unit_of(case), environment(), CLUSTER, info)]
+        why = [*reasons(case, unit_of(case), ran_on(), CLUSTER, info)]
         assert [reason.aspect for reason in why] == aspects
 
 
@@ -235,12 +237,12 @@ def test_gpus_reach_their_node_directly_and_others_by_infiniband(case, transport
 def test_infiniband_is_needed_where_a_group_of_ranks_leaves_its_node(data, tensor, needed):
     """Stages of a pipeline send to each other without NCCL; the ranks of a stage do not."""
     case = replace(EIGHT, layout=Layout(data, tensor, 4), nodes=4)
-    why = reasons(case, unit_of(EIGHT), environment(), CLUSTER, info_of(case, transports={"P2P"}))
+    why = reasons(case, unit_of(EIGHT), ran_on(), CLUSTER, info_of(case, transports={"P2P"}))
     assert [reason.expected for reason in why if reason.aspect == "transport"] == (["NET/IB, P2P"] if needed else [])
 
 
 def test_an_inventory_that_asks_for_infiniband_is_the_reason():
-    env = environment(cluster={"hca": "mlx5_0", "hosts": ["node1", "node2"]})
+    env = ran_on(cluster={"hca": "mlx5_0", "hosts": ["node1", "node2"]})
     for transports, text in ((SOCKETS, "asks for InfiniBand (mlx5_0)"), ({"P2P"}, "published NET/IB, P2P, here P2P")):
         (reason,) = reasons(TWO_NODES, unit_of(TWO_NODES), env, CLUSTER, info_of(TWO_NODES, transports=transports))
         assert text in reason.text()
@@ -248,7 +250,7 @@ def test_an_inventory_that_asks_for_infiniband_is_the_reason():
 
 @pytest.mark.parametrize("hca", ["", "mlx5_0"])
 def test_a_library_that_is_missing_is_the_reason_for_sockets(hca):
-    env = environment(cluster={"hca": hca, "hosts": ["node1", "node2"]})
+    env = ran_on(cluster={"hca": hca, "hosts": ["node1", "node2"]})
     info = replace(info_of(TWO_NODES, transports=SOCKETS), lacks_verbs=True)
     (reason,) = reasons(TWO_NODES, unit_of(TWO_NODES), env, CLUSTER, info)
     assert "NCCL used NET/Socket because it could not open libibverbs.so" in reason.text()
@@ -261,8 +263,8 @@ def test_a_library_that_is_missing_is_the_reason_for_sockets(hca):
 def remarked(case=EIGHT, report=None, env=None, config=(), attempts=(), **changes):
     report = report or CATALOGUE.report(case.report)
     unit = unit_of(case)
-    unit = replace(unit, config={**unit.config, "data": {"kind": "text", "folder": "x"}, **dict(config)})
-    every = remarks(case, report, unit, env or environment(), CLUSTER, info_of(case, **changes), attempts)
+    unit = configured(unit, **{"data": {"kind": "text", "folder": "x"}, **dict(config)})
+    every = remarks(case, report, unit, env or ran_on(), CLUSTER, info_of(case, **changes), attempts)
     assert all(reason.kind == "remark" for reason in every)
     return {reason.aspect: reason for reason in every if not reason.aspect.startswith("deviations")}
 
@@ -284,14 +286,14 @@ def test_only_what_differs_is_remarked():
     usual = set(remarked())
     assert usual == {"stack.oneflow", "published_stack"}, "a release that is gone, whose wheel was for CUDA 11.2"
     driver = CLUSTER["software"]["driver"]
-    newer = environment({"driver_version": "535.1"})
-    assert remarked(env=environment({"driver_version": driver})).keys() == usual
-    assert remarked(env=environment(count=0)).keys() == usual
+    newer = ran_on({"driver_version": "535.1"})
+    assert remarked(env=ran_on({"driver_version": driver})).keys() == usual
+    assert remarked(env=ran_on(count=0)).keys() == usual
     assert remarked(env=newer)["driver"].measured == "535.1"
     assert remarked(config={"data": {"kind": "synthetic"}})["input"].measured == "synthetic"
     assert remarked(config={"data": {"kind": "text", "standin": "x"}})["input"].measured == "stand-in"
     assert remarked(config={"iterations": 40})["iterations"].expected == str(EIGHT.iterations)
-    assert remarked(env=environment(git_changed_files=2))["code"].expected == "0123456789ab"
+    assert remarked(env=ran_on(git_changed_files=2))["code"].expected == "0123456789ab"
 
 
 def test_a_wheel_for_another_cuda_contradicts_its_report():

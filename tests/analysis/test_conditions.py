@@ -19,6 +19,7 @@ from repro.analysis.conditions import (
 )
 from repro.runs.record import LAST_LOSSES
 from tests.support.attempts import recorded
+from tests.support.synthetic import ran_on
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 CODE = {"sha256": "0" * 64, "changed": []}
@@ -29,7 +30,7 @@ def attempt(status="ok", **content):
 
 
 def evidence(*attempts, **environment):
-    found = {"git_commit": COMMIT, "git_changed_files": 0, **environment}
+    found = ran_on(**{"git_commit": COMMIT, **environment})
     return UnitEvidence(None, None, list(map(recorded, attempts)), found, {}, None)
 
 
@@ -195,7 +196,7 @@ def counted(ways, **packets):
 
 
 def test_infiniband_in_the_log_needs_packets_on_every_node():
-    unit = SimpleNamespace(config={"iterations": 3, "device": "cuda"})
+    unit = SimpleNamespace(config=SimpleNamespace(iterations=3, device="cuda"))
 
     def of(*attempts):
         return [reason.text() for reason in counted_traffic(replace(evidence(*attempts), unit=unit))]

@@ -15,6 +15,7 @@ from repro.planning.convergence import make_convergence_plan
 from repro.runs.failures import Failure
 from repro.runs.record import Run
 from tests.support.attempts import recorded
+from tests.support.configs import configured
 from tests.support.datasets import small_text, without_files
 from tests.support.metrics import row
 
@@ -66,10 +67,10 @@ def test_a_small_gpt_learns_more_than_how_often_each_byte_occurs(text, tmp_path)
     plan, goals = make_convergence_plan(0, {"gpt": text}, iterations=ITERATIONS)
     (unit,) = plan.units
     goals[unit.name]["limit"] = text.facts["entropies_bits"][0] * math.log(2)
-    optimizer = {**unit.config["optimizer"], "lr": 1e-9}
-    config = {**unit.config, "iterations": 20, "optimizer": optimizer, "schedule": {"kind": "constant"}}
+    optimizer = {**unit.config.optimizer, "lr": 1e-9}
+    idle = configured(unit, iterations=20, optimizer=optimizer, schedule={"kind": "constant"})
     goals["idle"] = goals[unit.name]
-    plan = replace(plan, units=(unit, replace(unit, name="idle", config=config)))
+    plan = replace(plan, units=(unit, replace(idle, name="idle")))
     run = Run.create("learn", {"plan": plan.as_json()}, tmp_path / "runs")
     attempts = Bench(run, plan, PlainProgress(), local_attempts(Limits(), None, None)).run_all()
     learning, idling = learned(plan, attempts, run.folder, goals).results

@@ -7,13 +7,14 @@ import pytest
 
 from repro.analysis import course
 from repro.analysis.course import contradictions, remarks
-from repro.planning.plan import Plan, make_plan
+from repro.planning.plan import Plan, Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.utils.sequential import Look
+from tests.support import synthetic
 from tests.support.attempts import recorded
 
 CASE, OTHER = "DP_1x1x1_2_1536x16", "bert_1n1g_bs24"
-PLAN = make_plan(load_catalogue().select(None, f"{CASE},{OTHER}"), 1, "published", 2)
+PLAN = make_plan(load_catalogue().select(None, f"{CASE},{OTHER}"), 1, Wanted(scale="published", repeats=2))
 NAME = "20261126-100030-all-published"
 CREATED = float(calendar.timegm((2026, 11, 26, 10, 0, 30)))
 
@@ -29,7 +30,7 @@ IN_TURN = [attempt(CASE, 1, 0), attempt(OTHER, 1, 10), attempt(CASE, 2, 20), att
 
 
 def description(name=NAME, created=CREATED, **environment):
-    return {"id": name, "created": created, "environment": environment}
+    return {"id": name, "created": created, "environment": synthetic.environment(**environment)}
 
 
 def said(attempts, plan=PLAN, **changes):
@@ -233,7 +234,7 @@ def test_repeats_that_were_not_run_are_remarked_unless_a_rule_stopped_them():
 
 
 def test_a_remark_names_five_units(monkeypatch):
-    many = make_plan(load_catalogue().select("gpt", None), 64, "published", 1)
+    many = make_plan(load_catalogue().select("gpt", None), 64, Wanted(scale="published", repeats=1))
     (text,) = remarked([], many)
     assert text.endswith(", …") and text.count(", ") == 6
     five = Plan(**{**vars(many), "units": many.units[:5]})

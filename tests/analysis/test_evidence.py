@@ -2,7 +2,6 @@
 
 import json
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -20,7 +19,7 @@ from repro.analysis.evidence import (
 )
 from repro.analysis.measurement import LOG
 from repro.analysis.verification import verify
-from repro.planning.plan import make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.published.logs import parse
 from repro.runs.digests import REPRODUCED
@@ -30,6 +29,7 @@ from repro.runs.metrics import METRICS
 from repro.runs.record import RecordError, Run
 from tests.support import raw_output
 from tests.support.attempts import recorded
+from tests.support.configs import configured
 from tests.support.synthetic import add_attempt, edit_starts, environment, published_run
 
 KEPT = sorted(REPRODUCED.glob("*/runs/[0-9]*.zip"))
@@ -161,8 +161,8 @@ def test_a_commit_is_there_absent_or_unknown_and_each_is_said(run):
 
 # How near is the same: each comparison by itself
 
-(UNIT,) = make_plan([CASE], 8, "published", 1).units
-INTERVAL, ITERATIONS, BATCH = UNIT.config["log_interval"], UNIT.config["iterations"], UNIT.global_batch
+(UNIT,) = make_plan([CASE], 8, Wanted(scale="published", repeats=1)).units
+INTERVAL, ITERATIONS, BATCH = UNIT.config.log_interval, UNIT.config.iterations, UNIT.global_batch
 SPEED = 40.0
 
 
@@ -211,7 +211,7 @@ def test_a_loss_that_the_log_has_by_a_rule_of_its_own_is_compared_with_that():
 @pytest.mark.parametrize(("seconds", "named"), [(0.019, False), (0.021, True), (-0.019, False), (-0.021, True)])
 def test_a_printed_stamp_is_the_time_of_its_event(seconds, named):
     case = load_catalogue().case("bert_1n8g_bs96")
-    (unit,) = make_plan([case], 8, "published", 1).units
+    (unit,) = make_plan([case], 8, Wanted(scale="published", repeats=1)).units
     written = raw_output.events(unit, SPEED, 1000.0)
     log = parse(raw_output.log_text(unit, written).splitlines())
     written[3]["time"] += seconds
@@ -255,7 +255,7 @@ def attempt(repeat=1, number=1, unit=CASE.name, **changes):
     return recorded({"unit": unit, "repeat": repeat, "folder": folder, **changes})
 
 
-PLAN = make_plan([CASE], 8, "published", 2)
+PLAN = make_plan([CASE], 8, Wanted(scale="published", repeats=2))
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_a_configuration_that_is_not_the_planned_one_is_named(tmp_path):
     log, written = log_of(events()), events()
 
     def said(**changes):
-        config = {**UNIT.config, "output": "/anywhere", **changes}
+        config = {**UNIT.config.as_json(), "output": "/anywhere", **changes}
         (tmp_path / "config.json").write_text(
             json.dumps({key: value for key, value in config.items() if value != "left"})
         )
@@ -472,20 +472,20 @@ def test_what_ended_is_said_with_its_iterations(tmp_path):
 
 def test_where_a_node_has_its_stand_in_is_no_difference(tmp_path):
     data = {"kind": "text", "standin": "small"}
-    unit = replace(UNIT, config={**UNIT.config, "data": data})
+    unit = configured(UNIT, data=data)
     for ran, differs in (
         ({**data, "folder": "/somewhere"}, False),
         ({**data, "standin": "large", "folder": "/somewhere"}, True),
         ({"kind": "text", "folder": "/somewhere"}, True),
     ):
-        (tmp_path / "config.json").write_text(json.dumps({**unit.config, "data": ran}))
+        (tmp_path / "config.json").write_text(json.dumps({**unit.config.as_json(), "data": ran}))
         found = [each.what for each in _of_configuration(unit, "x", tmp_path, log_of(events()), events())]
         assert found == (["data"] if differs else []), ran
-    own = replace(UNIT, config={**UNIT.config, "data": {"kind": "text", "folder": "/data"}})
-    (tmp_path / "config.json").write_text(json.dumps(own.config))
+    own = configured(UNIT, data={"kind": "text", "folder": "/data"})
+    (tmp_path / "config.json").write_text(json.dumps(own.config.as_json()))
     assert list(_of_configuration(own, "x", tmp_path, log_of(events()), events())) == [], "files of one's own"
     (tmp_path / "config.json").write_text(
-        json.dumps({key: value for key, value in UNIT.config.items() if key != "data"})
+        json.dumps({key: value for key, value in UNIT.config.as_json().items() if key != "data"})
     )
     assert [each.what for each in _of_configuration(UNIT, "x", tmp_path, log_of(events()), events())] == ["data"]
 

@@ -20,13 +20,14 @@ from repro.analysis.loss_curves import (
 )
 from repro.planning.loss_curves import CONTROL, ERROR, LAYOUT, REFERENCE, make_curve_plan
 from repro.planning.plan import Plan, PlanError
+from repro.published.trainer_config import TrainingData
 from repro.trainers.config import parse
 from tests.support.attempts import recorded
 from tests.support.metrics import row
 from tests.support.paths import ROOT
 from tests.support.runs import only_run
 
-TEXT = {"kind": "synthetic"}
+TEXT = TrainingData("synthetic")
 
 
 def curve(count, noise=0.0, order=1):
@@ -53,7 +54,7 @@ def compared(tmp_path, changed, model="gpt"):
     attempts = []
     for unit in plan.units:
         noise = {CONTROL: 1e-5, LAYOUT: 1.5e-5, REFERENCE: 0.0}.get(unit.role, 0.05)
-        losses = changed.get(unit.name, curve(unit.config["iterations"], noise))
+        losses = changed.get(unit.name, curve(unit.config.iterations, noise))
         if losses is None:
             continue
         attempts.append(write(tmp_path, unit.name, losses))
@@ -64,7 +65,7 @@ def compared(tmp_path, changed, model="gpt"):
 def test_every_unit_can_be_trained_and_keeps_the_global_batch(gpus):
     plan = make_curve_plan(gpus, TEXT)
     for unit in plan.units:
-        config = parse({**unit.config, "output": "out"})
+        config = parse(unit.config.written("out", "out").as_json())
         assert config.global_batch == unit.global_batch
         assert config.dropout == 0.0
         assert unit.world_size <= (gpus or 4)
@@ -80,7 +81,7 @@ def test_four_gpus_run_every_layout_in_both_precisions():
             assert f"gpt_{precision}_{layout}" in names
         for model in ("bert", "resnet50"):
             assert {f"{model}_{precision}_dp2", f"{model}_{precision}_dp4"} <= names
-    assert all(unit.config["iterations"] == 200 for unit in make_curve_plan(4, TEXT).units)
+    assert all(unit.config.iterations == 200 for unit in make_curve_plan(4, TEXT).units)
 
 
 def test_layouts_and_precisions_are_compared_with_one_device_in_fp32():
@@ -88,9 +89,9 @@ def test_layouts_and_precisions_are_compared_with_one_device_in_fp32():
     for unit in units.values():
         if unit.role == LAYOUT:
             reference = units[unit.reference]
-            assert (reference.role, reference.world_size, reference.config["precision"]) == (REFERENCE, 1, "fp32")
+            assert (reference.role, reference.world_size, reference.config.precision) == (REFERENCE, 1, "fp32")
     assert units["resnet50_amp_dp4"].reference == "resnet50_fp32_1x1x1_shards4"
-    assert units["resnet50_fp32_1x1x1_shards4"].config["accumulation_steps"] == 4
+    assert units["resnet50_fp32_1x1x1_shards4"].config.accumulation_steps == 4
     assert "resnet50_amp_1x1x1_shards1" in units and "resnet50_amp_1x1x1_shards4" not in units
 
 
@@ -191,7 +192,7 @@ def test_an_error_must_exceed_the_widest_tolerance_of_its_model(tmp_path):
     noise = {"gpt_amp_1x1x1_acc2": 0.004, "gpt_fp32_1x1x1_seed": 0.05, "gpt_fp32_1x1x1_rate": 0.005}
     attempts = [write(tmp_path, unit.name, curve(200, noise.get(unit.name, 0.0))) for unit in plan.units]
     curves = compare(plan, attempts, tmp_path)
-    tolerances = {each.unit.config["precision"]: each.tolerance.value for each in curves.of(CONTROL)}
+    tolerances = {each.unit.config.precision: each.tolerance.value for each in curves.of(CONTROL)}
     assert tolerances["fp32"] == FLOOR
     assert tolerances["amp"] > 10 * 2**-11
     assert [problem.split(":")[0] for problem in curves.problems] == ["gpt_fp32_1x1x1_rate"]

@@ -5,14 +5,14 @@ import math
 import pytest
 
 from repro.analysis.measurement import LOG, LOSSES_KEPT, RankZero, measure, read_log
-from repro.planning.plan import PARITY_ITERATIONS, make_plan
+from repro.planning.plan import PARITY_ITERATIONS, Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.published.logs import LogError
 from repro.runs.record import LAST_LOSSES
 from tests.support import raw_output
 
 CASE = load_catalogue().case("DP_1x1x1_2_1536x16")
-(UNIT,) = make_plan([CASE], 1, "published", 1).units
+(UNIT,) = make_plan([CASE], 1, Wanted(scale="published", repeats=1)).units
 
 
 def iteration(number, **values):

@@ -5,12 +5,15 @@ from dataclasses import replace
 import pytest
 
 from repro.analysis.planned import contradictions
-from repro.planning.plan import make_plan
+from repro.planning.plan import Wanted, make_plan
+from repro.planning.unit import Unit
 from repro.published.cases import load_catalogue
 
 NAME = "resnet50_0808_1n2g_bs128"
 PLAN = make_plan(
-    [load_catalogue().case(NAME)], 2, "published", 2, baselines=("pytorch",), programs=("published", "tuned")
+    [load_catalogue().case(NAME)],
+    2,
+    Wanted(scale="published", repeats=2, baselines=("pytorch",), programs=("published", "tuned")),
 )
 RULE = PLAN.units[0].rule
 
@@ -20,13 +23,17 @@ def said(plan, command="make bench"):
 
 
 def bent(at, **changes):
-    """The plan with a unit changed, by its place."""
-    units = [replace(unit, **changes) if number == at else unit for number, unit in enumerate(PLAN.units)]
+    """The plan with a unit recorded otherwise, by its place."""
+    units = [
+        Unit.from_json({**unit.as_json(), **changes}) if number == at else unit
+        for number, unit in enumerate(PLAN.units)
+    ]
     return replace(PLAN, units=tuple(units))
 
 
-def configured(at, **changes):
-    return bent(at, config={**PLAN.units[at].config, **changes})
+def trained(at, **changes):
+    """The plan with the configuration of a unit changed, by its place."""
+    return bent(at, config={**PLAN.units[at].config.as_json(), **changes})
 
 
 @pytest.mark.parametrize("options", [{}, {"max_gpus": (1, 2)}, {"precision": "amp"}, {"iterations": 60}])
@@ -35,10 +42,18 @@ def test_what_is_planned_contradicts_nothing(options):
         None, "DP_8x1x1_16_1536x16,bert_1n1g_bs24,DP_1x1x1_2_1536x16,gpt2_small_1n8g_bs4_zero1"
     )
     plan = make_plan(
-        cases, 8, "published", 1, baselines=("pytorch", "pytorch-tf32"), programs=("published", "tuned"), **options
+        cases,
+        8,
+        Wanted(
+            scale="published",
+            repeats=1,
+            baselines=("pytorch", "pytorch-tf32"),
+            programs=("published", "tuned"),
+            **options,
+        ),
     )
     assert said(plan) == []
-    assert said(make_plan(cases, 0, "smoke", 1)) == []
+    assert said(make_plan(cases, 0, Wanted(scale="smoke", repeats=1))) == []
 
 
 @pytest.mark.parametrize("key", ["skip_first", "repeats"])
@@ -66,7 +81,7 @@ def test_the_rule_of_a_baseline_is_that_of_its_unit():
 def test_other_kinds_of_runs_and_models_from_outside_have_rules_of_their_own():
     every = tuple(replace(unit, rule={**unit.rule, "skip_first": 7}) for unit in PLAN.units)
     assert said(replace(PLAN, kind="curves", units=every)) == []
-    own = {"case": "x", "report": "of-another", "stands_for": ("x",), "tuned_of": None, "baseline_of": None}
+    own = {"case": None, "report": "of-another", "stands_for": ("x",), "tuned_of": None, "baseline_of": None}
     assert said(replace(PLAN, units=tuple(replace(unit, **own) for unit in every))) == []
 
 
@@ -92,15 +107,13 @@ def test_a_unit_of_a_report_has_one_of_its_cases(changes, expected):
 
 
 def test_a_unit_trains_as_the_one_that_it_follows():
-    assert said(configured(2, micro_batch=64))[1:] == [
-        (f"{NAME}.pytorch", "micro_batch", ("run.json", 64), (NAME, 128))
+    assert said(trained(2, micro_batch=64))[1:] == [(f"{NAME}.pytorch", "micro_batch", ("run.json", 64), (NAME, 128))]
+    assert said(trained(1, dropout=0.5)) == [
+        (f"{NAME}.tuned", "dropout", ("run.json", 0.5), (NAME, PLAN.units[0].config.dropout))
     ]
-    assert said(configured(1, dropout=0.5)) == [
-        (f"{NAME}.tuned", "dropout", ("run.json", 0.5), (NAME, PLAN.units[0].config.get("dropout")))
-    ]
-    assert said(configured(1, own=1)) == [(f"{NAME}.tuned", "own", ("run.json", 1), (NAME, None))]
+    assert said(trained(1, own=1)) == [(f"{NAME}.tuned", "own", ("run.json", 1), (NAME, None))]
     for free in ("case", "baseline", "data"):
-        assert said(configured(2, **{free: {"kind": "synthetic"}})) == []
+        assert said(trained(2, **{free: {"kind": "synthetic"}})) == []
     alone = replace(PLAN, units=PLAN.units[2:])
     assert said(alone) == [
         (f"{NAME}.pytorch", "unit that it follows", ("run.json", NAME), ("its units", "none of this name"))
@@ -110,7 +123,7 @@ def test_a_unit_trains_as_the_one_that_it_follows():
 def test_the_batch_of_a_unit_is_that_of_its_configuration():
     (found,) = said(bent(0, global_batch=512))
     assert found == (NAME, "global batch", ("run.json", 512), ("its configuration", 256))
-    assert said(configured(0, accumulation_steps=2))[0] == (
+    assert said(trained(0, accumulation_steps=2))[0] == (
         NAME,
         "global batch",
         ("run.json", 256),

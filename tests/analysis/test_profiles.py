@@ -21,7 +21,7 @@ from repro.analysis.kernel_trace import (
 )
 from repro.analysis.profiles import profiles
 from repro.images.stack import Libraries, StackError, find_cupti
-from repro.planning.plan import make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.planning.profiling import INTERVAL, ITERATIONS, as_profile
 from repro.published.cases import load_catalogue
 from repro.report.run.profile import profile_figures, profile_section
@@ -232,12 +232,12 @@ def test_the_window_is_the_last_printed_iterations(tmp_path):
 
 def test_a_plan_has_short_runs_of_the_published_shapes_that_stand_for_nothing():
     cases = load_catalogue().select("bert", "bert_1n1g_bs96")
-    plan = as_profile(make_plan(cases, 1, baselines=("pytorch",)))
+    plan = as_profile(make_plan(cases, 1, Wanted(baselines=("pytorch",))))
     assert [unit.name for unit in plan.units] == ["bert_1n1g_bs96", "bert_1n1g_bs96.pytorch"]
     own = plan.units[0]
     assert (plan.kind, plan.scale, plan.repeats, plan.looks) == ("profile", "published", 1, ())
     assert (own.stands_for, own.derived_from) == ((), ("bert_1n1g_bs96",))
-    config = parse({**own.config, "output": "out"})
+    config = parse(own.config.written("out", "out").as_json())
     assert (config.iterations, config.log_interval, config.micro_batch) == (ITERATIONS, INTERVAL, 96)
 
 
@@ -359,7 +359,7 @@ def kept(folder: Path, name: str, *kernels):
 
 def test_classes_are_sorted_by_what_oneflow_spends_more(tmp_path):
     cases = load_catalogue().select("bert", "bert_1n1g_bs96")
-    plan = as_profile(make_plan(cases, 1, baselines=("pytorch", "pytorch-tf32")))
+    plan = as_profile(make_plan(cases, 1, Wanted(baselines=("pytorch", "pytorch-tf32"))))
     ours, theirs, missing = (unit.name for unit in plan.units)
     found = [
         kept(tmp_path, ours, ("sgemm", 60), ("AdamUpdateGpu", 10), ("ReluGpu", 20)),

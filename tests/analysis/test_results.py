@@ -6,7 +6,7 @@ import math
 import pytest
 
 from repro.analysis.results import Parity, write_results_parquet
-from repro.planning.plan import make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.report.run.page import render
 from tests.support.synthetic import published_run
@@ -31,7 +31,7 @@ def test_parquet_holds_what_the_csv_holds(tmp_path):
 
 @pytest.mark.parametrize("place", range(5))
 def test_a_loss_that_is_no_number_is_in_no_parity(place):
-    (unit,) = make_plan([CASE], 1, "published", 1).units
+    (unit,) = make_plan([CASE], 1, Wanted(scale="published", repeats=1)).units
     losses = [10.0, 9.0, 8.0, 7.0, 6.0]
     assert Parity(unit, "reference", tuple(losses), tuple(losses)).holds
     broken = tuple(math.nan if number == place else loss for number, loss in enumerate(losses))

@@ -23,6 +23,7 @@ from repro.runs import digests, manifest, program_versions
 from repro.runs.files import KEPT, PREFLIGHT, RecordError
 from repro.runs.history import History
 from tests.support.attempts import recorded
+from tests.support.synthetic import ran_on
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -38,8 +39,8 @@ class Files:
 
 
 def a_run(*present, archived=False, path=Path("run.zip"), **environment):
-    given = {"environment": {"git_commit": COMMIT, "git_changed_files": 0, **environment}}
-    return SimpleNamespace(files=Files(*present), archived=archived, path=path, description=lambda: given)
+    here = ran_on(**{"git_commit": COMMIT, **environment})
+    return SimpleNamespace(files=Files(*present), archived=archived, path=path, environment=lambda: here)
 
 
 def test_sentences_are_sorted_by_whether_they_are_on_what_holds():

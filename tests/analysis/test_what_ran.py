@@ -9,19 +9,20 @@ from repro.analysis import what_ran
 from repro.analysis.difference import Difference, Unrecorded
 from repro.analysis.what_ran import AMP, DATA, FRAMEWORK, OPERATORS, SETTINGS, TF32, contradictions, other_operators
 from repro.images import stack
-from repro.planning.plan import make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.published.census import operators
 from repro.published.logs import parse
 from repro.runs.metrics import METRICS
 from tests.support import raw_output
+from tests.support.configs import configured
 from tests.support.paths import ROOT
 
 CASE = load_catalogue().case("resnet50_0808_1n2g_bs128")
 PUBLISHED, TUNED, BASELINE = make_plan(
-    [CASE], 2, "published", 1, baselines=("pytorch",), programs=("published", "tuned")
+    [CASE], 2, Wanted(scale="published", repeats=1, baselines=("pytorch",), programs=("published", "tuned"))
 ).units
-BASELINE = replace(BASELINE, config={**BASELINE.config, "data": {"kind": "synthetic"}})
+BASELINE = configured(BASELINE, data={"kind": "synthetic"})
 RANK_0, RANK_1 = METRICS.format(0), METRICS.format(1)
 GPUS = [{"name": "NVIDIA H200"}]
 SWITCHES = {f"ONEFLOW_{name}": "1" for name in ("ACTOR_ENABLE_LIGHT_ACTOR", "KERNEL_REDUCE_SUM_USE_MATMUL")}
@@ -38,11 +39,11 @@ def job(unit, **more):
 def start_of(unit, rank):
     found = {"rank": rank, "world_size": 2, "device": "cuda", "libraries": ["/x/liboneflow-1.so"], "tf32": False}
     if unit.baseline_of:
-        settings = {**unit.config["baseline"], "amp": False, "tf32_matmul": False, "tf32_cudnn": False}
+        settings = {**unit.config.baseline, "amp": False, "tf32_matmul": False, "tf32_cudnn": False}
         own = {"versions": {"torch": "2"}, "libraries": ["/x/libtorch_cpu.so"], "settings": settings}
         return found | own | {"gpu": "NVIDIA H200"}
     switches = SWITCHES if unit.program == "tuned" else {}
-    return found | {"versions": {"oneflow": "0.8.0"}, "data": unit.config["data"], "switches": switches}
+    return found | {"versions": {"oneflow": "0.8.0"}, "data": unit.config.data.as_json(), "switches": switches}
 
 
 def ranks_of(unit, census=None, **changes):
@@ -114,7 +115,7 @@ def test_a_program_exactly_at_the_bound_is_the_published_one(monkeypatch):
 
 def test_what_amp_adds_on_a_gpu_is_no_other_operator():
     case = load_catalogue().case("DP_1x1x1_2_1536x16")
-    (unit,) = make_plan([case], 1, "published", 1).units
+    (unit,) = make_plan([case], 1, Wanted(scale="published", repeats=1)).units
     census = job(unit, cast=390)
     census["fused_cast_scale"] = census.pop("scalar_mul_by_tensor")
     assert other_operators(unit.report, unit.config, census) == 0
@@ -123,7 +124,7 @@ def test_what_amp_adds_on_a_gpu_is_no_other_operator():
 def test_amp_fuses_the_division_by_the_accumulation_steps_into_casts():
     """As a pipeline's job was compiled on four GPUs: of the products by a constant two were left."""
     case = load_catalogue().case("DP_PP_8x1x4_512_1536x16")
-    (unit, _) = make_plan([case], 4, "published", 1, max_gpus=(4,)).units
+    (unit, _) = make_plan([case], 4, Wanted(scale="published", repeats=1, max_gpus=(4,))).units
     census = job(unit) | {"cast": 199, "scalar_mul": 2, "scalar_mul_by_tensor": 1}
     fused = census | {"fused_cast_scale": 197}
     assert other_operators(unit.report, unit.config, fused) < 0.001
@@ -187,7 +188,7 @@ def test_the_generation_of_the_log_is_that_of_the_plan():
     ranks = ranks_of(PUBLISHED, JOBS[PUBLISHED.name])
     log = parse(
         raw_output.log_text(
-            replace(PUBLISHED, config={**PUBLISHED.config, "log_generation": "D"}), ranks[0]
+            replace(PUBLISHED, config=replace(PUBLISHED.config, log_generation="D")), ranks[0]
         ).splitlines()
     )
     (difference,) = contradictions(PUBLISHED, "x", GPUS, log, ranks)
@@ -195,7 +196,7 @@ def test_the_generation_of_the_log_is_that_of_the_plan():
 
 
 def test_half_precision_is_known_by_its_operators():
-    amp = replace(PUBLISHED, config={**PUBLISHED.config, "precision": "amp"})
+    amp = replace(PUBLISHED, config=replace(PUBLISHED.config, precision="amp"))
     scaled = {"dynamic_loss_scale_schedule": 1}
     assert said(amp, ranks_of(amp, job(amp, **scaled))) == []
     assert said(amp, ranks_of(amp, job(amp))) == [("precision", ("the plan", "amp"), ("its operators", "no amp"))]
@@ -219,12 +220,12 @@ def test_what_early_releases_did_not_record_is_named_and_contradicts_nothing():
 
 
 def test_on_a_processor_there_is_neither_tf32_nor_a_switch_nor_the_same_operator():
-    cpu = replace(TUNED, config={**TUNED.config, "device": "cpu"})
+    cpu = replace(TUNED, config=replace(TUNED.config, device="cpu"))
     ranks = ranks_of(cpu, {"anything": 1}, device="cpu", tf32=None, switches={})
     ranks[1][0]["device"] = "cpu"
     assert found(cpu, ranks) == []
-    settings = {**BASELINE.config["baseline"], "amp": False, "tf32_matmul": True, "tf32_cudnn": True}
-    cpu = replace(BASELINE, config={**BASELINE.config, "device": "cpu"})
+    settings = {**BASELINE.config.baseline, "amp": False, "tf32_matmul": True, "tf32_cudnn": True}
+    cpu = replace(BASELINE, config=replace(BASELINE.config, device="cpu"))
     ranks = ranks_of(cpu, device="cpu", settings=settings)
     ranks[1][0]["device"] = "cpu"
     assert found(cpu, ranks) == []
@@ -241,7 +242,7 @@ def test_each_setting_of_pytorch_is_that_of_its_variant(name):
 
 
 def test_a_baseline_without_a_variant_computes_in_fp32():
-    plain = replace(BASELINE, config={**BASELINE.config, "baseline": None})
+    plain = replace(BASELINE, config=replace(BASELINE.config, baseline=None))
     settings = {"amp": False, "tf32_matmul": True, "tf32_cudnn": False}
     assert said(plain, ranks_of(BASELINE, settings=settings)) == [
         ("setting tf32_matmul of PyTorch", ("the plan", False), (RANK_0, True))
@@ -253,8 +254,7 @@ def test_megatron_is_known_by_its_version():
     assert said(BASELINE, ranks_of(BASELINE, versions=versions)) == [
         ("megatron_core", ("the plan", False), (RANK_0, True))
     ]
-    config = {**BASELINE.config, "baseline": {**BASELINE.config["baseline"], "megatron": True}}
-    megatron = replace(BASELINE, config=config)
+    megatron = configured(BASELINE, baseline={**BASELINE.config.baseline, "megatron": True})
     assert said(megatron, ranks_of(megatron, versions=versions)) == []
     assert said(megatron, ranks_of(megatron)) == [("megatron_core", ("the plan", True), (RANK_0, False))]
 

@@ -13,12 +13,12 @@ from repro.analysis.loss_curves import WINDOW, deviation
 from repro.analysis.ratio import ratio_over_sessions
 from repro.analysis.results import PARITY_ITERATIONS, Parity, summarise
 from repro.analysis.verdict import judge
-from repro.planning.plan import Plan, make_plan
+from repro.planning.plan import Plan, Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.report.host.rows import MET, OPEN, HostRow, RatioTarget, RunRatio
 from repro.runs.sessions import RunSpan, sessions
 from tests.support.bent import Attack, answer, check_stopped, listed_in, print_table
-from tests.support.synthetic import SIX, environment, measured, published_run
+from tests.support.synthetic import SIX, measured, published_run, ran_on
 
 CASE = "DP_8x1x1_16_1536x16"
 QUICKER, SLOWER = "2D_4x2x1_16_1536x16", "MP_1x8x1_16_1536x16"
@@ -32,7 +32,7 @@ attack = listed_in(ATTACKS)
 
 def status(began: list[float], ratios: list[float], **changes) -> str:
     """The status of a target of at least 1.0; `began` has the start of each run, in hours after the first on the machine."""
-    spans = [RunSpan(f"run-{at}", at * HOUR, at * HOUR, environment(**changes)) for at in began]
+    spans = [RunSpan(f"run-{at}", at * HOUR, at * HOUR, ran_on(**changes)) for at in began]
     named = sessions(spans)
     measurements = (
         RunRatio(None, None, None, ratio_over_sessions([ratio]), session=named[span.run])
@@ -111,7 +111,7 @@ def listed_otherwise(folder):
 
 @attack("a loss that is no number, before or after others", r"^nan$")
 def lost_loss(folder):
-    (unit,) = make_plan([load_catalogue().case(CASE)], 8, "published", 1).units
+    (unit,) = make_plan([load_catalogue().case(CASE)], 8, Wanted(scale="published", repeats=1)).units
     answers = []
     for place in (0, 1, PARITY_ITERATIONS - 1):
         broken = tuple(math.nan if at == place else loss for at, loss in enumerate(LOSSES))

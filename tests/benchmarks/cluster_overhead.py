@@ -56,7 +56,7 @@ def printing(inventory: Path, ranks: int, folder: Path) -> None:
     code = UploadedCode(Path(__file__).with_name("printing_trainer.py"))
     with NodePool(cluster, code, "benchmark") as pool:
         unit = unit_of(ranks)
-        unit = replace(unit, config={**unit.config, "iterations": ROWS})
+        unit = replace(unit, config=replace(unit.config, iterations=ROWS))
         target = folder / f"ranks{ranks}"
         target.mkdir()
         before, started = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()

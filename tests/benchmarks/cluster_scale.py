@@ -19,7 +19,6 @@ import tempfile
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,12 +27,13 @@ sys.path.insert(0, str(ROOT))
 from repro.cluster.cluster import Cluster, Image, Node  # noqa: E402
 from repro.cluster.fingerprint import SCRIPT, gather, probe_arguments  # noqa: E402
 from repro.launch.agent import START  # noqa: E402
+from repro.launch.check_programs import CheckConfig  # noqa: E402
 from repro.launch.nodes.code_upload import UploadedCode  # noqa: E402
 from repro.launch.nodes.node_check import check_order  # noqa: E402
-from repro.launch.nodes.work import work_of  # noqa: E402
+from repro.launch.nodes.work import check_work  # noqa: E402
 from repro.launch.ssh.attempt import SshTransport  # noqa: E402
 from repro.launch.ssh.nodes import NodePool  # noqa: E402
-from repro.planning.unit import Unit  # noqa: E402
+from repro.utils.paths import TRAINER  # noqa: E402
 
 ANSWERS = """#!/bin/sh
 # A node as the controller sees it. What is asked stands in SSH_ORIGINAL_COMMAND and in the first line of the input.
@@ -170,10 +170,13 @@ def measure(count: int) -> None:
             checked = time.monotonic()
             assert len(gather(cluster, pool.over)) == count
             probed = time.monotonic()
-            unit = Unit("many", "bert", {"device": "cpu"}, {}, 1)
-            unit = replace(unit, config={"device": "cpu", "layout": {"data": count, "tensor": 1, "pipeline": 1}})
             followed = Followed(Path(name) / "attempt")
-            transport = SshTransport(work_of(cluster, code, unit, True, 29500, "r", "repeat-1.attempt-1"), pool)
+            transport = SshTransport(
+                check_work(
+                    cluster, code, TRAINER, "many", CheckConfig("cpu", count, {}), 29500, Path("r/repeat-1.attempt-1")
+                ),
+                pool,
+            )
             transport.start(followed)
             while len(followed.started) < count and not followed.gone:
                 time.sleep(0.05)

@@ -140,7 +140,7 @@ def test_a_cluster_plans_the_precision_that_was_asked_for(monkeypatch):
     cases = load_catalogue().select("gpt", "DP_1x1x1*")
     for asked, planned in ((None, "amp"), ("fp32", "fp32")):
         plan = launcher.plan(cases, Wanted(repeats=1, precision=asked))
-        assert {unit.config["precision"] for unit in plan.units} == {planned}
+        assert {unit.config.precision for unit in plan.units} == {planned}
 
 
 def test_what_belongs_to_the_processes_gets_into_their_environment(task, tmp_path):

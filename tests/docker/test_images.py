@@ -15,7 +15,7 @@ from repro.images.stack import IMAGE_STACKS, tag_of
 from repro.images.verify import PROBE, compare, probe
 from repro.launch.attempt import Limits
 from repro.launch.local_attempt import LocalAttempt
-from repro.planning.plan import make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.published.cases import load_catalogue
 from tests.docker.surroundings import ROOT, SECRET
 
@@ -95,7 +95,7 @@ def losses_of(folder):
 def train_in_container(unit, folder):
     """Train a unit in the image, its ranks in one container; returns the losses."""
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({**unit.config, "output": str(folder)}))
+    (folder / "config.json").write_text(json.dumps(unit.config.written(str(folder), str(folder)).as_json()))
     command = ["python", TRAINER, "--config", str(folder / "config.json")]
     if unit.world_size > 1:
         command[1:1] = [
@@ -116,13 +116,13 @@ def train_in_container(unit, folder):
 @pytest.mark.parametrize(("model", "name"), SMOKE)
 def test_smoke_cases_have_the_losses_of_the_local_environment(built, engine, monkeypatch, tmp_path, model, name):
     monkeypatch.setenv("DOCKER_HOST", engine["DOCKER_HOST"])
-    plan = make_plan(load_catalogue().select(model, None), 0, "smoke", 1)
+    plan = make_plan(load_catalogue().select(model, None), 0, Wanted(scale="smoke", repeats=1))
     unit = next(unit for unit in plan.units if unit.name == name)
     (tmp_path / "local").mkdir()
     outcome = LocalAttempt(unit.config, tmp_path / "local", Limits()).run()
     assert outcome.failure is None, outcome
     local = losses_of(tmp_path / "local")
-    assert len(local) == unit.config["iterations"]
+    assert len(local) == unit.config.iterations
     assert train_in_container(unit, tmp_path / "image") == pytest.approx(local, rel=SAME)
 
 

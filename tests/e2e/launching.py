@@ -17,9 +17,9 @@ from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.nodes.commands import OWN
 from repro.launch.ssh.attempt import ssh_attempts
 from repro.launch.ssh.nodes import NodePool
-from repro.planning.plan import make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.planning.unit import Unit
-from repro.published.cases import load_catalogue
+from repro.published.cases import Layout, load_catalogue
 from repro.simulation.places import HOME
 from tests.support import patience, tasks
 from tests.support.paths import ROOT, STANDIN
@@ -60,7 +60,9 @@ def trainer(folder: Path, faults: str = "", wait: str = "", first: str = "") -> 
 
 
 def smoke_units(model: str = "bert", processes: int = 4) -> list[Unit]:
-    return list(make_plan(load_catalogue().select(model, None), 0, "smoke", 1, processes=processes).units)
+    return list(
+        make_plan(load_catalogue().select(model, None), 0, Wanted(scale="smoke", repeats=1), processes=processes).units
+    )
 
 
 def unit_of(ranks: int, name: str | None = None) -> Unit:
@@ -68,8 +70,7 @@ def unit_of(ranks: int, name: str | None = None) -> Unit:
     from dataclasses import replace
 
     unit = smoke_units("bert", 1)[0]
-    layout = {"data": ranks, "tensor": 1, "pipeline": 1}
-    return replace(unit, name=name or f"bert {ranks}", config={**unit.config, "layout": layout})
+    return replace(unit, name=name or f"bert {ranks}", config=replace(unit.config, layout=Layout(ranks)))
 
 
 def containers(nodes, node: str) -> list[str]:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from repro.images.stack import Libraries, StackError, build_forward, find_cublas
 from repro.launch.attempt import Limits
 from repro.launch.host_environment import gpus
 from repro.launch.local_attempt import LocalAttempt
+from tests.support.runs import CONFIG
 
 H200 = {"name": "NVIDIA H200", "driver_version": "580.159.04", "compute_cap": "9.0"}
 V100 = {"name": "Tesla V100-SXM2-16GB", "driver_version": "440.33.01"}
@@ -250,7 +252,7 @@ def test_an_old_driver_does_not_tell_the_capability(tmp_path, monkeypatch, old_d
 def test_only_trainers_on_gpus_get_the_stack(tmp_path, device):
     script = tmp_path / "trainer.py"
     script.write_text("import os, pathlib; pathlib.Path('cache').write_text(os.environ.get('CUDA_CACHE_PATH', 'none'))")
-    config = {"device": device, "layout": {"data": 1, "tensor": 1, "pipeline": 1}}
+    config = replace(CONFIG, device=device)
     trainer = (sys.executable, str(script))
     LocalAttempt(config, tmp_path, Limits(), trainer=trainer, environment={"CUDA_CACHE_PATH": "/warm"}).run()
     assert (tmp_path / "cache").read_text() == ("/warm" if device == "cuda" else "none")

@@ -19,7 +19,7 @@ from repro.launch.attempt import Outcome
 from repro.launch.gpu_pool import GpuPool
 from repro.launch.progress import PlainProgress
 from repro.launch.runner import Bench
-from repro.planning.plan import Plan, make_plan
+from repro.planning.plan import Plan, Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.runs.failures import Failure
 from repro.runs.record import RecordError, Run
@@ -162,7 +162,7 @@ class Step:
 
 
 def bench_of(tmp_path, act, names, jobs, repeats=1, retries=0):
-    unit = make_plan(load_catalogue().select("bert", None), 0, "smoke", 1, processes=1).units[0]
+    unit = make_plan(load_catalogue().select("bert", None), 0, Wanted(scale="smoke", repeats=1), processes=1).units[0]
     units = tuple(replace(unit, name=name) for name in names)
     plan = Plan("smoke", "cpu", repeats, units)
     run = Run.create("test", {"plan": plan.as_json(), "environment": {}}, tmp_path / "runs")

@@ -1,6 +1,7 @@
 """Samples of the GPUs while an attempt runs: what is read of nvidia-smi's lines, and that nothing is left of it."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -8,6 +9,7 @@ from repro.launch.attempt import Limits
 from repro.launch.gpu_sampler import Sampler, events_of
 from repro.launch.local_attempt import LocalAttempt
 from tests.support.patience import wait_until
+from tests.support.runs import CONFIG
 
 LINES = """0, GPU-aaaa, 99, 15014, 1530, 61
 1, GPU-bbbb, 7, 4, 135, 30
@@ -59,15 +61,7 @@ def alive(pid):
 
 def test_an_attempt_on_gpus_hands_over_the_samples_and_ends_the_sampling(tmp_path, nvidia_smi, standin, monkeypatch):
     monkeypatch.setenv("STANDIN", "hang@0")
-    config = {
-        "model": "bert",
-        "layout": {"data": 1, "tensor": 1, "pipeline": 1},
-        "micro_batch": 8,
-        "device": "cuda",
-        "accumulation_steps": 1,
-        "iterations": 3,
-        "log_generation": "C",
-    }
+    config = replace(CONFIG, device="cuda", iterations=3)
     folder = tmp_path / "attempt"
     events = []
     LocalAttempt(config, folder, Limits(total_s=1.5), trainer=standin).run(events.append)

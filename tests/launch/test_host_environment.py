@@ -8,7 +8,7 @@ import pytest
 
 from repro.launch import host_environment
 from repro.launch.host_environment import capture, identity
-from repro.runs.form import ENVIRONMENT
+from repro.runs.environment import FORM
 
 SECRET, START = "0123456789abcdef0123456789abcdef", "79d32954-53f7-0135-2bd5-d2f66d049440"
 
@@ -60,9 +60,9 @@ def test_a_machine_without_an_id_is_known_by_its_name(machine, monkeypatch):
 
 
 def test_what_is_captured_has_an_identity_of_the_recorded_form():
-    found = capture()
-    assert set(found["machine"]) == {"id", "start"} and ENVIRONMENT(found) is None
-    assert "machine" in ENVIRONMENT({**found, "machine": {"id": "lab-7", "start": "0" * 16}})
+    found = capture().as_json()
+    assert set(found["machine"]) == {"id", "start"} and FORM(found) is None
+    assert "machine" in FORM({**found, "machine": {"id": "lab-7", "start": "0" * 16}})
 
 
 def test_looking_at_a_checkout_leaves_its_index_to_its_user(tmp_path, monkeypatch):

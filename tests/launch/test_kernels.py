@@ -28,7 +28,7 @@ from repro.launch.kernels import (
 )
 from repro.launch.local_attempt import local_programs
 from repro.models.programs import PUBLISHED, TUNED
-from repro.planning.plan import Plan, make_plan
+from repro.planning.plan import Plan, Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.report.run.environment import environment_section
 from repro.runs.failures import Failure
@@ -36,6 +36,7 @@ from repro.utils.i18n import catalogue
 from tests.support.paths import ROOT
 from tests.support.paths import TRAINER_PYTHON as PYTHON
 from tests.support.recorded import RecordedAttempt
+from tests.support.synthetic import ran_on
 
 H200 = {"name": "NVIDIA H200", "driver_version": "580.159.04"}
 # Runs the program with the bias of a GELU doubled, and a layer norm that ends the process.
@@ -95,7 +96,7 @@ def test_processes_share_the_operators(tmp_path, python):
 
 def test_a_share_that_fails_is_told(tmp_path):
     def attempt_of(config, folder):
-        failure = STATUS if config["share"] == [2, 2] else None
+        failure = STATUS if config.settings["share"] == [2, 2] else None
         return RecordedAttempt([START, error_event("a", 2e-7)], failure, "a\nlog: no GPU")
 
     with pytest.raises(KernelError, match="cannot be compared with the CPU: rank 0 exited with status 1; log: no GPU"):
@@ -175,7 +176,7 @@ def wrong():
 
 @pytest.fixture
 def plan():
-    return make_plan(load_catalogue().select(None, None), 1, "published", 1)
+    return make_plan(load_catalogue().select(None, None), 1, Wanted(scale="published", repeats=1))
 
 
 def test_cases_of_a_wrong_model_are_left_out(plan, wrong):
@@ -202,7 +203,7 @@ def test_a_wrong_model_alone_is_refused(plan, wrong):
 
 def test_an_operator_of_the_tuned_program_alone_spares_the_published_one(wrong):
     cases = load_catalogue().select("gpt", "DP_1x1x1*")
-    plan = make_plan(cases, 1, "published", 1, programs=(PUBLISHED, TUNED))
+    plan = make_plan(cases, 1, Wanted(scale="published", repeats=1, programs=(PUBLISHED, TUNED)))
     fused = KernelComparison("attention", ("gpt",), "fp16", "forward", 0.3, 5e-3, programs=(TUNED,))
     kernels = replace(wrong, results=(*wrong.results, fused))
     assert {unit.program for unit in plan.units} == {PUBLISHED, TUNED}
@@ -234,16 +235,16 @@ def test_a_new_run_leaves_out_or_refuses_and_records(plan, wrong, monkeypatch):
     session = Session(invocation=Invocation("bench", {}))
     monkeypatch.delenv("REPRO_TRAINER_COMMAND", raising=False)
     monkeypatch.setattr(local.LocalLauncher, "stack", lambda self, plan, recorded=None: stack)
-    monkeypatch.setattr(local, "capture", lambda stack, image=None: {"host": "here"})
+    monkeypatch.setattr(local, "capture", lambda stack: ran_on())
     monkeypatch.setattr(local, "gpus", lambda: [H200])
     monkeypatch.setattr(kernel_check, "kernels_here", lambda gpus, stack, attempt_of, models, image=None: wrong)
     kept, environment = session.on_this_machine(plan, leave_out=True)
     assert "resnet50" not in {unit.model for unit in kept.units}
-    assert environment == {"host": "here", "kernels": wrong.record()}
+    assert environment == ran_on(kernels=wrong.record())
     with pytest.raises(KernelError, match="resnet50, PROGRAM=published: 2 of its operators' results are wrong"):
         session.on_this_machine(plan)
     monkeypatch.setenv("REPRO_TRAINER_COMMAND", "stand-in")
-    assert session.on_this_machine(plan) == (plan, {"host": "here"})
+    assert session.on_this_machine(plan) == (plan, ran_on())
 
 
 def test_a_gpu_that_cannot_be_used_stops_before_a_run_is_made(task, tmp_path):
@@ -278,7 +279,7 @@ def test_what_a_run_keeps(wrong):
     ("language", "message"), [("en", "3, results and gradients"), ("zh", "3 个，含前向结果与梯度")]
 )
 def test_a_report_tells_what_was_compared(wrong, language, message):
-    environment = {**capture(), "kernels": wrong.record()}
+    environment = replace(capture(), kernels=wrong.record())
     section = environment_section(catalogue(language).gettext, environment, {})
     text = str(section)
     assert message in text
@@ -361,8 +362,8 @@ def test_precisions_are_compared_apart(tmp_path, monkeypatch, wrong):
     ]
     cases = load_catalogue().select(None, "bert_1n1g_bs96,DP_1x1x1*")
     assert precisions_of(make_plan(cases, 1)) == {"bert": SINGLE, "gpt": HALF}
-    assert precisions_of(make_plan(cases, 1, precision="amp")) == {"bert": HALF, "gpt": HALF}
-    assert precisions_of(make_plan(cases, 1, precision="tf32")) == {"bert": ("tf32",), "gpt": ("tf32",)}
+    assert precisions_of(make_plan(cases, 1, Wanted(precision="amp"))) == {"bert": HALF, "gpt": HALF}
+    assert precisions_of(make_plan(cases, 1, Wanted(precision="tf32"))) == {"bert": ("tf32",), "gpt": ("tf32",)}
 
 
 def test_tf32_has_its_own_tolerance_and_reaches_the_process_by_its_environment(tmp_path, python):

@@ -15,7 +15,7 @@ from repro.published.cases import load_catalogue
 
 def test_a_dry_run_shows_a_command_per_unit_and_starts_nothing(tmp_path, standin):
     launcher = LocalLauncher.of(LaunchOptions(trainer=standin))
-    plan = launcher.plan(load_catalogue().select("bert", None), Wanted("smoke"))
+    plan = launcher.plan(load_catalogue().select("bert", None), Wanted(scale="smoke"))
     lines = list(launcher.dry_run(plan))
     assert lines[0] == f"# {plan.units[0].name}: 1 ranks"
     assert lines[1] == shlex.join([standin[0], "-u", standin[1], "--config", "<attempt>/config.json"])

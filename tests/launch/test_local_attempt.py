@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -17,6 +18,7 @@ from repro.launch.agent.ranks import children, new_ranks
 from repro.launch.attempt import Limits, Tail, free_port
 from repro.launch.local_attempt import LocalAttempt, local_attempts
 from repro.planning.unit import Unit
+from repro.published.cases import Layout
 from repro.runs.failures import Failure, explain_logs, last_lines
 from tests.support.patience import patience, slowness, wait_until
 from tests.support.processes import processes_of
@@ -24,7 +26,7 @@ from tests.support.runs import CONFIG
 
 
 def attempt(folder, standin, ranks=1, **limits):
-    config = {**CONFIG, "layout": {"data": ranks, "tensor": 1, "pipeline": 1}}
+    config = replace(CONFIG, layout=Layout(ranks))
     return LocalAttempt(config, folder, Limits(**limits), trainer=standin)
 
 
@@ -117,7 +119,8 @@ def test_a_trainer_that_is_not_there_is_an_error(tmp_path):
 def test_the_ranks_end_when_the_controller_is_killed(tmp_path, standin):
     program = (
         "import sys; from pathlib import Path; from repro.launch.attempt import *; from repro.launch.local_attempt import *\n"
-        f"config = {CONFIG!r} | {{'layout': {{'data': 2, 'tensor': 1, 'pipeline': 1}}}}\n"
+        "from dataclasses import replace; from repro.published.cases import Layout; from tests.support.runs import CONFIG\n"
+        "config = replace(CONFIG, layout=Layout(2))\n"
         f"LocalAttempt(config, Path({str(tmp_path)!r}), Limits(), trainer={standin!r}).run()"
     )
     environment = dict(os.environ, STANDIN="hang@0 hang@1")
@@ -177,7 +180,7 @@ def test_what_decides_on_tf32_is_that_of_the_unit(tmp_path, monkeypatch):
     for name in (*TF32, "NVIDIA_TF32_OVERRIDE"):
         monkeypatch.setenv(name, "9")
     monkeypatch.setattr(LocalAttempt, "argv", lambda attempt, port: ["/bin/sh", "-c", "env > environment"])
-    config = {**CONFIG, "device": "cuda", "layout": {"data": 1, "tensor": 1, "pipeline": 1}}
+    config = replace(CONFIG, device="cuda", layout=Layout())
     attempt_of = local_attempts(Limits(total_s=20), None, environment={"LD_PRELOAD": ""}, baseline=("python",))
     found = {}
     for name, more in (("fp32", {}), ("tf32", {"tf32": True}), ("pytorch", {"tf32": True, "baseline_of": "tf32"})):
@@ -204,7 +207,7 @@ def test_nccl_logs_its_network_on_several_gpus(tmp_path, monkeypatch, device, ra
         monkeypatch.delenv("NCCL_DEBUG", raising=False)
     monkeypatch.delenv("NCCL_DEBUG_SUBSYS", raising=False)
     monkeypatch.setattr(LocalAttempt, "argv", lambda attempt, port: ["/bin/sh", "-c", "env > environment"])
-    config = {**CONFIG, "device": device, "layout": {"data": ranks, "tensor": 1, "pipeline": 1}}
+    config = replace(CONFIG, device=device, layout=Layout(ranks))
     folder = tmp_path / "attempt"
     LocalAttempt(config, folder, Limits(total_s=20)).run()
     seen = dict(line.partition("=")[::2] for line in (folder / "environment").read_text().splitlines())

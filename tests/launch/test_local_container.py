@@ -20,10 +20,12 @@ from repro.launch.local import LocalLauncher
 from repro.launch.local_attempt import LocalAttempt
 from repro.launch.local_container import LocalContainer, RuntimeUnavailable
 from repro.planning.plan import PlanError
+from repro.published.cases import Layout
 from repro.utils.paths import TRAINER_PYTHON
 from tests.support.patience import wait_until
 from tests.support.processes import processes_of
 from tests.support.runs import CONFIG
+from tests.support.synthetic import ran_on
 
 CPU = Stack("cpu", {})
 APPTAINER = r"""#!/bin/bash
@@ -67,7 +69,7 @@ def container(tmp_path, monkeypatch, standin):
 
 
 def attempt(container, folder, standin, ranks):
-    config = {**CONFIG, "layout": {"data": ranks, "tensor": 1, "pipeline": 1}}
+    config = replace(CONFIG, layout=Layout(ranks))
     folder.mkdir()
     return LocalAttempt(config, folder, Limits(total_s=60), trainer=standin, container=container)
 
@@ -78,7 +80,7 @@ def test_compiled_gpu_code_takes_the_place_of_the_images(container, tmp_path):
     (libraries / "liboneflow-1.so").touch()
     (libraries / "libother.so").symlink_to("/nowhere")
     modern = replace(container, stack=Stack("cu102-modern", {"PYTHONPATH": f"{tmp_path}/sm_90:/mine"}))
-    command = modern.command(tmp_path, {"device": "cuda"}, {}, "a", tmp_path / "run.py")
+    command = modern.command(tmp_path, replace(CONFIG, device="cuda"), {}, "a", tmp_path / "run.py")
     inside = "/opt/venv/lib/python3.9/site-packages/oneflow.libs/liboneflow-1.so"
     assert [word for word in command if "oneflow.libs" in word] == [f"{libraries}/liboneflow-1.so:{inside}:ro"]
     assert not [word for word in command if "PYTHONPATH" in word], "the links in it lead to this machine's environment"
@@ -137,14 +139,14 @@ def test_an_image_that_is_not_here(tmp_path):
 
 def test_a_run_goes_on_in_the_image_that_it_was_begun_in(container, tmp_path):
     launcher = LocalLauncher(LaunchOptions(image=str(tmp_path / "image.sif")))
-    began = {"runtime": container.record()}
+    began = ran_on(runtime=container.record())
     assert launcher.container(CPU, began) == container
     (tmp_path / "image.sif").write_bytes(b"another")
     with pytest.raises(PlanError, match="is not the image that the run was begun in, whose sha256 is"):
         launcher.container(CPU, began)
     with pytest.raises(PlanError, match="RUNTIME=docker: the run was begun with apptainer"):
         LocalLauncher(LaunchOptions(runtime="docker")).container(CPU, began)
-    assert LocalLauncher(LaunchOptions()).container(CPU, {"host": "venv"}) is None
+    assert LocalLauncher(LaunchOptions()).container(CPU, ran_on()) is None
 
 
 def test_processes_of_a_dead_agent_are_ended_and_no_others(tmp_path):

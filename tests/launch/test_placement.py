@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from repro.launch.placement import misfit_on
-from repro.planning.plan import PlanError, make_plan
+from repro.planning.plan import PlanError, Wanted, make_plan
 from repro.published.cases import load_catalogue
 from tests.support.clusters import NODES, V100
 
@@ -22,18 +22,18 @@ def test_a_case_that_cannot_fit_is_left_out_with_the_reason(monkeypatch):
         lambda name: replace(hardware, node=replace(hardware.node, gpu=replace(hardware.gpu, memory_mib=8000))),
     )
     cases = load_catalogue().select("gpt", None)
-    plan = make_plan(cases, 8, "published", misfit=misfit_on(small))
+    plan = make_plan(cases, 8, Wanted(scale="published"), misfit=misfit_on(small))
     reasons = {skipped["case"]: skipped["message"].format(**skipped["values"]) for skipped in plan.skipped}
     assert any(reason.startswith("needs about ") and "performance model" in reason for reason in reasons.values())
     assert any(reason == "needs 32 GPUs, 8 are here" for reason in reasons.values())
     assert not {unit.name for unit in plan.units} & reasons.keys()
     with pytest.raises(PlanError, match=r"none of these cases fits: .* needs about"):
         refused = next(case for case in cases if reasons.get(case.name, "").startswith("needs about"))
-        make_plan([refused], 8, "published", misfit=misfit_on(small))
+        make_plan([refused], 8, Wanted(scale="published"), misfit=misfit_on(small))
 
 
 def test_smoke_runs_keep_to_the_ranks_that_a_cluster_has():
-    plan = make_plan(load_catalogue().select("gpt", None), 0, "smoke", processes=2)
+    plan = make_plan(load_catalogue().select("gpt", None), 0, Wanted(scale="smoke"), processes=2)
     assert max(unit.world_size for unit in plan.units) == 2
 
 

@@ -13,7 +13,7 @@ from repro.launch.progress import Clock, LiveProgress, PlainProgress
 from tests.support.attempts import recorded
 from tests.support.patience import wait_until
 
-UNIT = SimpleNamespace(name="gpt_2x1x1", world_size=2, config={"iterations": 20})
+UNIT = SimpleNamespace(name="gpt_2x1x1", world_size=2, config=SimpleNamespace(iterations=20))
 PLAN = SimpleNamespace(units=(UNIT,), repeats=1, scale="smoke", device="cpu", looks=())
 GOOD = recorded({"throughput": 851.234, "losses": [2.5], "wall_s": 3.0, "log_tail": ""})
 BAD = recorded(

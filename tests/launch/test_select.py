@@ -33,7 +33,7 @@ class OneByOneAttempt:
 
     def run(self, on_event, stop):
         config = self.folder / "config.json"
-        write_json(config, {**self.unit.config, "output": str(self.folder)})
+        write_json(config, replace(self.unit.config, output=str(self.folder)).as_json())
         for rank in range(self.unit.world_size):
             logs = self.folder / "logs" / f"local_rank_{rank}"
             logs.mkdir(parents=True)
@@ -69,7 +69,7 @@ class OneByOne(Launcher):
         return cls(options.port or 1)
 
     def plan(self, cases, wanted):
-        return make_plan(cases, 0, **vars(wanted))
+        return make_plan(cases, 0, wanted)
 
     def dry_run(self, plan):
         return (f"{unit.name} at port {self.port}" for unit in plan.units)
@@ -92,8 +92,8 @@ def test_a_launcher_of_ones_own_runs_a_bench_to_its_report(registered, tmp_path,
     assert list(launcher.dry_run(plan)) == [f"{unit.name} at port 7" for unit in plan.units]
     with launcher.open("tests") as session:
         description = {"created": 0.0, "command": "tests", "plan": plan.as_json()}
-        run = Run.create("bert", {**description, "environment": session.environment(plan)}, tmp_path)
-        session.check_unchanged(run.description()["environment"])
+        run = Run.create("bert", {**description, "environment": session.environment(plan).as_json()}, tmp_path)
+        session.check_unchanged(run.environment())
         attempts = Bench(run, plan, PlainProgress(), session.attempts(run, plan, Limits())).run_all()
     assert [attempt.status for attempt in attempts] == ["ok"] * 2 * len(plan.units)
     render(run)
@@ -145,4 +145,4 @@ def test_a_cluster_runs_baselines_where_its_inventory_says_that_nodes_have_pytor
 
 def test_a_cluster_plans_in_the_precision_that_is_asked_for():
     plan = select(LaunchOptions(V100)).plan(load_catalogue().select("bert", "bert_1n1g_bs96"), Wanted(precision="amp"))
-    assert {unit.config["precision"] for unit in plan.units} == {"amp"}
+    assert {unit.config.precision for unit in plan.units} == {"amp"}

@@ -11,7 +11,7 @@ from repro.launch.attempt import Outcome
 from repro.launch.nodes.places import NodePlaces
 from repro.launch.progress import PlainProgress
 from repro.launch.runner import Bench
-from repro.planning.plan import Plan, make_plan
+from repro.planning.plan import Plan, Wanted, make_plan
 from repro.planning.schedule import Block, drawn
 from repro.published.cases import load_catalogue
 from repro.runs.failures import Failure
@@ -84,7 +84,7 @@ def test_all_published_cases_run_each_on_nodes_of_its_own(tmp_path):
 
 def test_a_program_and_what_is_measured_against_it_follow_each_other_on_the_same_nodes(tmp_path):
     chosen = [CASES.case(name) for name in ("bert_1n1g_bs96", "bert_1n8g_bs96", "DP_1x1x1_2_1536x16")]
-    plan = make_plan(chosen, 32, programs=("published", "tuned"))
+    plan = make_plan(chosen, 32, Wanted(programs=("published", "tuned")))
     measured = bench(tmp_path, plan.units, 3, Cluster())
     ended, run = measured.run_all(), measured.run.folder.name
     by_turn = {(attempt.unit, attempt.repeat): attempt for attempt in ended}

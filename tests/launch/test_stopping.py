@@ -10,7 +10,7 @@ from repro.launch import runner
 from repro.launch.attempt import Outcome
 from repro.launch.progress import PlainProgress
 from repro.launch.runner import Bench, remaining
-from repro.planning.plan import MOST_REPEATS, Plan, make_plan
+from repro.planning.plan import MOST_REPEATS, Plan, Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.report.run.page import render
 from repro.runs.metrics import METRICS
@@ -86,4 +86,4 @@ def test_a_case_that_can_have_no_verdict_stops_at_the_first_look(tmp_path, monke
 
 
 def test_a_number_of_repeats_that_is_asked_for_is_run(tmp_path):
-    assert make_plan(load_catalogue().select("gpt", SINGLE), 1, repeats=7).looks == ()
+    assert make_plan(load_catalogue().select("gpt", SINGLE), 1, Wanted(repeats=7)).looks == ()

@@ -18,7 +18,7 @@ from repro.launch.nodes.code_upload import UploadedCode
 from repro.planning.plan import make_plan
 from repro.published.cases import load_catalogue
 plan = make_plan(list(load_catalogue().select("toy")), 0)
-config = next(unit.config for unit in plan.units if unit.world_size == 1)
+config = next(unit.config.as_json() for unit in plan.units if unit.world_size == 1)
 print(json.dumps({"files": UploadedCode().files, "config": config}))
 """
 PUBLISHED = """

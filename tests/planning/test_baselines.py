@@ -14,7 +14,7 @@ from repro.launch.attempt import Limits
 from repro.launch.local_attempt import local_attempts
 from repro.planning import baselines
 from repro.planning.baselines import PROBE, SCRIPT, baseline_program, recorded_command
-from repro.planning.plan import PlanError, make_plan
+from repro.planning.plan import PlanError, Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.targets import PINNED_BASELINES
 from tests.support.paths import STANDIN, TRAINER_PYTHON
@@ -148,7 +148,7 @@ def test_what_cannot_run_baselines_is_named(tmp_path, monkeypatch, python, names
 
 
 def test_baselines_share_nccls_settings_and_nothing_else_of_oneflows_stack(tmp_path):
-    plan = make_plan(load_catalogue().select("bert", "bert_1n1g_bs96"), 1, baselines=("pytorch",))
+    plan = make_plan(load_catalogue().select("bert", "bert_1n1g_bs96"), 1, Wanted(baselines=("pytorch",)))
     stack = {"LD_PRELOAD": "/x.so", "CUDA_CACHE_PATH": "/cache", "NCCL_NVLS_ENABLE": "0"}
     attempt_of = local_attempts(
         Limits(), None, ("/env/bin/python", "run.py"), ("/usr/bin/python3", "baseline.py"), stack

@@ -18,7 +18,7 @@ def test_goals_follow_from_the_data():
 def test_gpus_learn_in_both_precisions():
     plan, goals = make_convergence_plan(1, {"gpt": without_files(), "resnet50": without_files("digits")})
     assert [unit.name for unit in plan.units] == list(goals)
-    assert {(unit.model, unit.config["precision"]) for unit in plan.units} == {
+    assert {(unit.model, unit.config.precision) for unit in plan.units} == {
         (model, precision) for model in ("gpt", "resnet50") for precision in ("fp32", "amp")
     }
 

@@ -25,7 +25,7 @@ def test_entropies_of_a_text():
 
 
 def test_the_text_is_real_whole_and_in_the_trainers_format(text):
-    tokens = Tokens(1, Shape(seq_length=64, vocab_size=257), text.data["prefix"], 8)
+    tokens = Tokens(1, Shape(seq_length=64, vocab_size=257), text.data.prefix, 8)
     assert len(tokens.tokens) == text.facts["tokens"] > 200_000
     assert text.facts["files"] == (tokens.tokens == 256).sum() == 60
     assert b"import" in bytes(np.array(tokens.tokens[tokens.tokens < 256], np.uint8))

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from repro.models.programs import KINDS
 from repro.models.variants import DEFAULT, MEGATRON, VARIANTS
 from repro.planning.baselines import OF_TF32
 from repro.planning.derived import case_of, shrunk_case
-from repro.planning.plan import Plan, PlanError, make_plan
+from repro.planning.plan import Plan, PlanError, Wanted, make_plan
 from repro.planning.trainer_config import config_of
 from repro.planning.unit import Unit
 from repro.published.cases import Layout, load_catalogue
@@ -23,7 +24,7 @@ BASELINES = DEFAULT
 
 
 def plan(model, cases=None, gpus=4, max_gpus=(4,), **rest):
-    return make_plan(CATALOGUE.select(model, cases), gpus, max_gpus=max_gpus, **rest)
+    return make_plan(CATALOGUE.select(model, cases), gpus, Wanted(max_gpus=max_gpus, **rest))
 
 
 def by_name(found: Plan) -> dict[str, Unit]:
@@ -53,9 +54,8 @@ def results(found: Plan, throughput):
 def test_a_shrunk_case_keeps_the_work_of_a_rank():
     case = next(case for case in CATALOGUE.cases if case.name == "2D_PP_2x4x4_512_2304x24")
     published, shrunk = config_of(case, "cuda"), config_of(shrunk_case(case, Layout(1, 2, 2)), "cuda")
-    assert shrunk.pop("layout") == {"data": 1, "tensor": 2, "pipeline": 2}
-    published.pop("layout")
-    assert shrunk == published
+    assert shrunk.layout == Layout(1, 2, 2)
+    assert replace(shrunk, case=case.name, layout=case.layout) == published
     assert shrunk_case(case, Layout(1, 2, 2)).global_batch == 8 * 32
 
 
@@ -67,7 +67,7 @@ def test_equal_configurations_run_once_and_name_all_they_come_from():
         "DP_32x1x1_64_1536x16",
         "2D_8x1x1_16_1536x16",
     )
-    configurations = [json.dumps([{**unit.config, "case": ""}, unit.rule]) for unit in units.values()]
+    configurations = [json.dumps([replace(unit.config, case="").as_json(), unit.rule]) for unit in units.values()]
     assert len(set(configurations)) == len(configurations)
     derived = [name for unit in units.values() for name in unit.derived_from]
     stood_for = [name for unit in units.values() for name in unit.stands_for]
@@ -85,7 +85,7 @@ def test_what_shrinks_to_a_published_case_is_that_case():
 def test_no_published_case_is_stood_for_by_a_shrunk_layout():
     found = plan("bert", baselines=BASELINES)
     assert all(not unit.stands_for for unit in found.units if unit.derived_from or unit.baseline_of)
-    assert all(unit.global_batch == 4 * unit.config["micro_batch"] for unit in found.units if unit.derived_from)
+    assert all(unit.global_batch == 4 * unit.config.micro_batch for unit in found.units if unit.derived_from)
     assert found.skipped == ()
 
 
@@ -97,7 +97,7 @@ def test_data_parallel_cases_come_on_one_gpu_too():
         "gpt2_small_1n8g_bs4_zero1.as_4x1x1",
         "MP_1x8x1_16_1536x16.as_1x4x1",
     ]
-    assert names["gpt2_small_1n8g_bs4_zero0.as_1x1x1"].config["optimizer_sharding"] == 0
+    assert names["gpt2_small_1n8g_bs4_zero0.as_1x1x1"].config.optimizer_sharding == 0
 
 
 def test_several_sizes_at_once():
@@ -125,7 +125,7 @@ def test_another_precision_makes_other_cases():
     """One that was published in it stays what it is; all others stand for no published case, shrunk or not."""
     names = by_name(plan("gpt", "DP_1x1x1*,DP_8x1x1*", precision="fp32"))
     assert list(names) == ["DP_1x1x1_2_1536x16.fp32", "DP_8x1x1_16_1536x16.fp32.as_4x1x1"]
-    assert all(unit.config["precision"] == "fp32" and not unit.stands_for for unit in names.values())
+    assert all(unit.config.precision == "fp32" and not unit.stands_for for unit in names.values())
     assert names["DP_8x1x1_16_1536x16.fp32.as_4x1x1"].derived_from == ("DP_8x1x1_16_1536x16",)
     assert by_name(plan("bert", "bert_1n1g_bs96", precision="fp32"))["bert_1n1g_bs96"].stands_for == ("bert_1n1g_bs96",)
 
@@ -138,10 +138,10 @@ def test_tf32_is_fp32_to_the_trainer_and_stands_for_no_published_case():
     assert list(names)[:3] == [single, f"{single}.tuned", f"{single}.pytorch-tf32"]
     assert "bert_1n8g_bs96.tf32.as_4x1x1" in names
     assert every.tf32 and {unit.precision for unit in every.units} == {"tf32"}
-    assert {unit.config["precision"] for unit in every.units} == {"fp32"}
+    assert {unit.config.precision for unit in every.units} == {"fp32"}
     assert not any(unit.stands_for for unit in every.units)
     assert names[f"{single}.tuned"].derived_from == ("bert_1n1g_bs96",)
-    assert names[f"{single}.pytorch-tf32"].config["baseline"]["tf32"] is True
+    assert names[f"{single}.pytorch-tf32"].config.baseline["tf32"] is True
     assert {case_of(unit) for unit in every.units} == {None}, "the performance model does not know it"
     shorter = plan("bert", "bert_1n1g_bs96", precision="tf32", iterations=130, max_gpus=()).units
     assert [unit.derived_from for unit in shorter] == [("bert_1n1g_bs96",)]
@@ -181,24 +181,24 @@ def test_baselines_come_right_after_their_unit_and_share_its_work():
             ours.rule,
             ours.global_batch,
         )
-        rest = {key: value for key, value in unit.config.items() if key not in ("case", "baseline")}
-        assert rest == {key: value for key, value in ours.config.items() if key != "case"}
-        assert unit.config.get("baseline", {}).get("tf32", False) is (unit.variant == "pytorch-tf32")
-        assert unit.config.get("baseline", {}).get("unfused", False) is (unit.variant == "pytorch-unfused")
+        rest = {key: value for key, value in unit.config.as_json().items() if key not in ("case", "baseline")}
+        assert rest == {key: value for key, value in ours.config.as_json().items() if key != "case"}
+        assert unit.config.switches.get("tf32", False) is (unit.variant == "pytorch-tf32")
+        assert unit.config.switches.get("unfused", False) is (unit.variant == "pytorch-unfused")
 
 
 def test_what_a_baseline_cannot_run_has_none_and_what_says_nothing_is_left_out():
     gpt = plan("gpt", baselines=tuple(name for name in VARIANTS if name != "pytorch-channels-last"))
-    kinds = {(unit.config["precision"], unit.variant) for unit in gpt.units if unit.baseline_of}
+    kinds = {(unit.config.precision, unit.variant) for unit in gpt.units if unit.baseline_of}
     assert kinds == {("amp", name) for name in ("pytorch", "pytorch-unfused", "pytorch-compiled", *MEGATRON)}
     for unit in gpt.units:
-        layout = unit.config["layout"]
-        refused = layout["tensor"] * layout["pipeline"] > 1 or unit.config["optimizer_sharding"]
+        layout = unit.config.layout
+        refused = layout.tensor * layout.pipeline > 1 or unit.config.optimizer_sharding
         assert (f"{unit.name}.pytorch" in by_name(gpt)) is (not refused and not unit.baseline_of)
         assert (f"{unit.name}.megatron" in by_name(gpt)) is (not unit.baseline_of), "it runs every layout"
     variants = tuple(name for name in VARIANTS if name not in MEGATRON)
     options = {
-        unit.variant: unit.config["baseline"]
+        unit.variant: unit.config.baseline
         for unit in plan("resnet50", "*1n1g*", baselines=variants).units
         if unit.baseline_of
     }
@@ -210,7 +210,7 @@ def test_what_a_baseline_cannot_run_has_none_and_what_says_nothing_is_left_out()
 
 def test_beside_tf32_what_is_compiled_computes_in_tf32():
     found = plan("resnet50", "*1n1g*", precision="tf32", baselines=("pytorch-compiled",))
-    (compiled,) = {json.dumps(unit.config["baseline"]) for unit in found.units if unit.baseline_of}
+    (compiled,) = {json.dumps(unit.config.baseline) for unit in found.units if unit.baseline_of}
     expected = {"tf32": True, "channels_last": True, "compile": True, "unfused": False, "megatron": False}
     assert json.loads(compiled) == expected
 
@@ -226,11 +226,11 @@ def test_beside_tf32_what_is_compiled_computes_in_tf32():
 )
 def test_a_variant_that_can_run_nothing_is_refused_by_name(model, cases, gpus, variant, reason):
     with pytest.raises(PlanError, match=re.escape(f"BASELINES={variant} can run none of these cases: {reason}")):
-        make_plan(CATALOGUE.select(model, cases), gpus, baselines=("pytorch", variant))
+        make_plan(CATALOGUE.select(model, cases), gpus, Wanted(baselines=("pytorch", variant)))
 
 
 def test_a_smoke_runs_baselines_must_print_their_units_losses():
-    found = make_plan(CATALOGUE.select("bert", None), 0, baselines=BASELINES)
+    found = make_plan(CATALOGUE.select("bert", None), 0, Wanted(baselines=BASELINES))
     baselines = [unit for unit in found.units if unit.baseline_of]
     assert [unit.variant for unit in baselines] == ["pytorch", "pytorch-unfused"] * 2, "TF32 is a matter of GPUs"
     assert all(unit.reference == unit.baseline_of for unit in baselines)
@@ -277,7 +277,7 @@ def test_ratios_to_baselines_and_efficiency_come_from_the_run_alone():
 
 def test_layouts_are_set_against_data_parallelism_of_the_same_model():
     found = plan("gpt", "DP_8x1x1*,MP_1x8x1*,2D_4x2x1*,MP_1x16x1*", baselines=("pytorch",))
-    relations = layout_relations(results(found, lambda unit: 50.0 if unit.config["layout"]["tensor"] > 1 else 100.0))
+    relations = layout_relations(results(found, lambda unit: 50.0 if unit.config.layout.tensor > 1 else 100.0))
     base = "DP_8x1x1_16_1536x16.as_4x1x1"
     assert {(each.result.unit.name, each.base.unit.name, round(each.ratio.value, 6)) for each in relations} == {
         ("MP_1x8x1_16_1536x16.as_1x4x1", base, 0.5),

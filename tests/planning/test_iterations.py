@@ -10,7 +10,7 @@ from repro.analysis.verdict import judge
 from repro.perfmodel.hardware import describe
 from repro.perfmodel.plan_table import plan_rows
 from repro.planning.derived import same_window
-from repro.planning.plan import MOST_REPEATS, Plan, PlanError, make_plan, of_length
+from repro.planning.plan import MOST_REPEATS, Plan, PlanError, Wanted, make_plan, of_length
 from repro.published.cases import load_catalogue
 from repro.report.run.baselines import within_sections
 from repro.runs.record import Run
@@ -22,7 +22,7 @@ CATALOGUE = load_catalogue()
 
 
 def plan(cases, iterations, gpus=8, **rest):
-    return make_plan(CATALOGUE.select(None, cases), gpus, iterations=iterations, **rest)
+    return make_plan(CATALOGUE.select(None, cases), gpus, Wanted(iterations=iterations, **rest))
 
 
 @pytest.mark.parametrize(
@@ -36,29 +36,29 @@ def plan(cases, iterations, gpus=8, **rest):
 )
 def test_the_least_number_is_a_row_each_iteration_for_all_that_the_rule_reads(name, rows):
     case = next(case for case in CATALOGUE.cases if case.name.startswith(name))
-    (unit,) = make_plan([case], 8, iterations=rows).units
-    assert (unit.config["iterations"], unit.config["log_interval"]) == (rows, 1)
+    (unit,) = make_plan([case], 8, Wanted(iterations=rows)).units
+    assert (unit.config.iterations, unit.config.log_interval) == (rows, 1)
     assert unit.name == f"{case.name}.iter{rows}"
     with pytest.raises(PlanError, match=rf"ITERATIONS={rows - 1}: these cases need at least {rows}; .*{case.name}"):
-        make_plan([case], 8, iterations=rows - 1)
+        make_plan([case], 8, Wanted(iterations=rows - 1))
 
 
 @pytest.mark.parametrize(("iterations", "interval"), [(6, 1), (13, 2), (50, 8), (60, 10), (1500, 10)])
 def test_rows_are_printed_more_often_only_where_they_would_be_too_few(iterations, interval):
     (unit,) = plan("DP_1x1x1_2_1536x16", iterations).units
-    assert unit.config["log_interval"] == interval
+    assert unit.config.log_interval == interval
 
 
 def test_all_cases_must_have_what_their_rules_read():
     with pytest.raises(PlanError, match="need at least 6"):
-        make_plan(list(CATALOGUE.cases), 32, iterations=5)
+        make_plan(list(CATALOGUE.cases), 32, Wanted(iterations=5))
 
 
 @pytest.mark.parametrize("iterations", [120, 200])
 def test_stamps_of_the_same_rows_stand_for_the_published_case(iterations):
     (unit,) = plan("bert_1n1g_bs96", iterations).units
     assert (unit.name, unit.stands_for, unit.derived_from) == ("bert_1n1g_bs96", ("bert_1n1g_bs96",), ())
-    assert unit.config["iterations"] == iterations
+    assert unit.config.iterations == iterations
     assert list(configuration_reasons(CATALOGUE.case("bert_1n1g_bs96"), unit)) == []
 
 
@@ -67,7 +67,7 @@ def test_stamps_of_the_same_rows_stand_for_the_published_case(iterations):
 def test_other_measured_iterations_are_another_case(name, iterations):
     (unit,) = plan(name, iterations).units
     assert (unit.name, unit.stands_for, unit.derived_from) == (f"{name}.iter{iterations}", (), (name,))
-    assert unit.config["case"] == unit.name
+    assert unit.config.case == unit.name
     denser = ["configuration:log_interval"] if (name, iterations) == ("DP_1x1x1_2_1536x16", 20) else []
     aspects = [reason.aspect for reason in configuration_reasons(CATALOGUE.case(name), unit)]
     assert aspects == ["configuration:iterations", *denser]
@@ -89,7 +89,7 @@ def test_precision_length_and_layout_all_stand_in_the_name():
 
 def test_baselines_run_as_many():
     found = plan("gpt2_small_1n8g_bs4_zero0", 50, baselines=("pytorch",))
-    assert [unit.config["iterations"] for unit in found.units] == [50, 50]
+    assert [unit.config.iterations for unit in found.units] == [50, 50]
     assert found.units[1].name == "gpt2_small_1n8g_bs4_zero0.iter50.pytorch"
 
 

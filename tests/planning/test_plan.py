@@ -1,11 +1,12 @@
 """Planning: which configurations a choice of cases becomes."""
 
 import math
+from dataclasses import astuple
 
 import pytest
 
 from repro.planning.derived import shrink
-from repro.planning.plan import Plan, PlanError, make_plan
+from repro.planning.plan import Plan, PlanError, Wanted, make_plan
 from repro.planning.trainer_config import SMOKE_GLOBAL_BATCH, SMOKE_PROCESSES
 from repro.published.cases import Layout, load_catalogue
 from repro.utils.sequential import Look
@@ -40,17 +41,17 @@ def test_smoke_runs_every_case_once(model):
     names = [unit.name for unit in plan.units]
     assert len(set(names)) == len(names)
     for unit in plan.units:
-        layout = unit.config["layout"]
+        layout = unit.config.layout
         assert unit.world_size <= SMOKE_PROCESSES
-        assert unit.config["micro_batch"] * layout["data"] * unit.config["accumulation_steps"] == SMOKE_GLOBAL_BATCH
-        assert unit.config["iterations"] >= unit.rule["last_row" if unit.rule["kind"] == "stamps" else "repeats"]
+        assert unit.config.micro_batch * layout.data * unit.config.accumulation_steps == SMOKE_GLOBAL_BATCH
+        assert unit.config.iterations >= unit.rule["last_row" if unit.rule["kind"] == "stamps" else "repeats"]
         assert unit.reference is None or names.index(unit.reference) < names.index(unit.name)
 
 
 def test_smoke_covers_each_kind_of_parallelism():
-    layouts = {tuple(unit.config["layout"].values()) for unit in make_plan(CATALOGUE.select("gpt", None), 0).units}
+    layouts = {astuple(unit.config.layout) for unit in make_plan(CATALOGUE.select("gpt", None), 0).units}
     assert layouts == {(1, 1, 1), (4, 1, 1), (1, 4, 1), (2, 2, 1), (2, 1, 2), (1, 2, 2)}
-    assert any(u.config["optimizer_sharding"] for u in make_plan(CATALOGUE.select("gpt", None), 0).units)
+    assert any(u.config.optimizer_sharding for u in make_plan(CATALOGUE.select("gpt", None), 0).units)
 
 
 def test_the_published_scale_runs_what_fits_and_says_what_does_not():
@@ -65,12 +66,12 @@ def test_the_published_scale_runs_what_fits_and_says_what_does_not():
 def test_published_shapes_reach_the_trainer_unchanged():
     case = next(case for case in CATALOGUE.cases if case.name == "2D_2x4x1_16_1536x16")
     unit = make_plan([case], gpus=8).units[0]
-    assert unit.config["layout"] == {"data": 2, "tensor": 4, "pipeline": 1}
-    assert unit.config["shape"]["hidden_size"] == 1536
-    assert unit.config["precision"] == "amp"
-    assert unit.config["activation_checkpointing"] is True
-    assert unit.config["iterations"] == 100
-    assert unit.global_batch == math.prod((2, unit.config["micro_batch"])) == 16
+    assert unit.config.layout == Layout(2, 4, 1)
+    assert unit.config.shape["hidden_size"] == 1536
+    assert unit.config.precision == "amp"
+    assert unit.config.activation_checkpointing is True
+    assert unit.config.iterations == 100
+    assert unit.global_batch == math.prod((2, unit.config.micro_batch)) == 16
 
 
 @pytest.mark.parametrize("model", ["bert", "gpt", "resnet50"])
@@ -81,23 +82,23 @@ def test_the_default_number_of_repeats_can_reach_a_verdict(model):
 
 
 def test_repeats_that_are_asked_for_are_run_and_a_smoke_run_has_two():
-    assert make_plan(CATALOGUE.select("bert", None), gpus=1, repeats=3).looks == ()
+    assert make_plan(CATALOGUE.select("bert", None), 1, Wanted(repeats=3)).looks == ()
     assert make_plan(CATALOGUE.select("bert", None), gpus=0).looks == ()
     assert make_plan(CATALOGUE.select("bert", None), gpus=0).repeats == 2
-    assert make_plan(CATALOGUE.select("bert", None), gpus=1, repeats=3).repeats == 3
+    assert make_plan(CATALOGUE.select("bert", None), 1, Wanted(repeats=3)).repeats == 3
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"gpus": 0, "scale": "full"}, "smoke or published"),
-        ({"gpus": 0, "scale": "published"}, "needs a GPU"),
-        ({"gpus": 0, "repeats": 0}, "REPEATS=0"),
+        ({"scale": "full"}, "smoke or published"),
+        ({"scale": "published"}, "needs a GPU"),
+        ({"repeats": 0}, "REPEATS=0"),
     ],
 )
 def test_what_cannot_be_planned_is_said(arguments, message):
     with pytest.raises(PlanError, match=message):
-        make_plan(CATALOGUE.select("gpt", None), **arguments)
+        make_plan(CATALOGUE.select("gpt", None), 0, Wanted(**arguments))
 
 
 def test_nothing_fits():

@@ -2,8 +2,8 @@
 
 import pytest
 
-from repro.planning.plan import make_plan
-from repro.planning.program_data import DataError, located, with_data
+from repro.planning.plan import Wanted, make_plan
+from repro.planning.program_data import DataError, with_data
 from repro.published.cases import load_catalogue
 from repro.trainers.data.megatron import write_tokens
 from tests.support.token_documents import documents
@@ -12,11 +12,11 @@ CATALOGUE = load_catalogue()
 
 
 def planned(model: str | None = None, gpus: int = 8, **options):
-    return make_plan(CATALOGUE.select(model, None), gpus, **options)
+    return make_plan(CATALOGUE.select(model, None), gpus, Wanted(**options))
 
 
 def data_of(plan) -> dict[str, dict]:
-    return {unit.name: unit.config["data"] for unit in plan.units}
+    return {unit.name: unit.config.data.as_json() for unit in plan.units}
 
 
 def reports_of(data: dict[str, dict]) -> dict[str, dict]:
@@ -37,8 +37,8 @@ def test_every_published_program_reads_its_stand_in():
 
 def test_baselines_keep_synthetic_batches():
     plan = with_data(planned("bert", 1, baselines=("pytorch",)))
-    assert {unit.config["data"]["kind"] for unit in plan.units if unit.baseline_of} == {"synthetic"}
-    assert {unit.config["data"]["kind"] for unit in plan.units if not unit.baseline_of} == {"ofrecord"}
+    assert {unit.config.data.kind for unit in plan.units if unit.baseline_of} == {"synthetic"}
+    assert {unit.config.data.kind for unit in plan.units if not unit.baseline_of} == {"ofrecord"}
 
 
 def test_files_of_ones_own(tmp_path):
@@ -116,14 +116,8 @@ def test_a_smoke_run_reads_a_small_stand_in_beside_its_parity():
     assert {unit.name for unit in added} == {f"smoke_{report.id}_data" for report in CATALOGUE.reports}
     for unit in added:
         assert unit.world_size == 1 and unit.reference is None and not unit.stands_for
-        assert unit.config["case"] == unit.name
-        assert unit.config["data"]["scale"] == "small"
+        assert unit.config.case == unit.name
+        assert unit.config.data.scale == "small"
     assert with_data(plan, ("synthetic",)) == plan
     with pytest.raises(DataError, match="a smoke run reads a small stand-in"):
         with_data(plan, ("resnet50=/imagenet",))
-
-
-def test_a_machine_is_told_where_its_stand_ins_are():
-    data = {"kind": "text", "standin": "text", "scale": "small"}
-    assert located({"data": data, "seed": 1}, "/cache") == {"data": {**data, "folder": "/cache"}, "seed": 1}
-    assert located({"data": {"kind": "synthetic"}}, "/cache") == {"data": {"kind": "synthetic"}}

@@ -10,10 +10,11 @@ from repro.models.programs import KINDS, PUBLISHED, TUNED
 from repro.planning.convergence import make_convergence_plan
 from repro.planning.derived import case_of
 from repro.planning.loss_curves import CONTROL, ERROR, LAYOUT, make_curve_plan
-from repro.planning.plan import Plan, make_plan
+from repro.planning.plan import Plan, Wanted, make_plan
 from repro.planning.profiling import as_profile
 from repro.planning.programs import Programs, in_programs
 from repro.published.cases import load_catalogue
+from repro.published.trainer_config import TrainingData
 from tests.support.datasets import without_files
 from tests.support.runs import attempts, only_run
 from tests.support.tasks import STANDIN_COMMAND as COMMAND
@@ -22,15 +23,15 @@ BOTH = (PUBLISHED, TUNED)
 BERT = "bert_1n1g_bs96"
 SYNTHETIC = {"DATA": "synthetic"}
 PYTORCH = {"BASELINE_COMMAND": COMMAND, "BASELINES": "pytorch"}
-TEXT = {"kind": "text", "path": "/a/text.npy"}
+TEXT = TrainingData("text", "/a/text.npy")
 
 
 def plan(gpus=1, cases=BERT, **rest):
-    return make_plan(load_catalogue().select(None, cases), gpus, **rest)
+    return make_plan(load_catalogue().select(None, cases), gpus, Wanted(**rest))
 
 
 def without_program(unit) -> dict:
-    return {key: value for key, value in unit.config.items() if key not in ("case", "program")}
+    return {key: value for key, value in unit.config.as_json().items() if key not in ("case", "program")}
 
 
 def test_the_option_has_the_programs_that_there_are():
@@ -39,7 +40,7 @@ def test_the_option_has_the_programs_that_there_are():
 
 def test_the_published_program_runs_under_the_names_of_the_cases():
     (unit,) = plan().units
-    assert (unit.name, unit.program, unit.config["program"], unit.tuned_of) == (BERT, PUBLISHED, PUBLISHED, None)
+    assert (unit.name, unit.program, unit.config.program, unit.tuned_of) == (BERT, PUBLISHED, PUBLISHED, None)
     assert plan(programs=(PUBLISHED,)) == plan()
 
 
@@ -48,7 +49,7 @@ def test_the_tuned_program_alone_takes_the_units_places():
     assert [unit.name for unit in tuned.units] == [f"{unit.name}.tuned" for unit in published.units]
     assert {unit.reference for unit in tuned.units} - {None} <= {unit.name for unit in tuned.units}
     for ours, other in zip(published.units, tuned.units, strict=True):
-        assert (other.program, other.config["program"], other.config["case"]) == (TUNED, TUNED, other.name)
+        assert (other.program, other.config.program, other.config.case) == (TUNED, TUNED, other.name)
         assert without_program(other) == without_program(ours) and other.stands_for == ours.stands_for
 
 
@@ -71,7 +72,7 @@ def test_a_tuned_unit_runs_the_case_of_the_published_one():
 def test_a_baseline_follows_the_program_that_it_is_beside():
     tuned, baseline = plan(programs=(TUNED,), baselines=("pytorch",)).units
     assert (baseline.name, baseline.baseline_of) == (f"{BERT}.tuned.pytorch", tuned.name)
-    assert (baseline.program, baseline.config["program"], baseline.variant) == (TUNED, TUNED, "pytorch")
+    assert (baseline.program, baseline.config.program, baseline.variant) == (TUNED, TUNED, "pytorch")
 
 
 def test_at_the_smoke_scale_the_tuned_program_must_print_the_published_ones_losses():
@@ -113,7 +114,7 @@ def test_convergence_has_a_goal_for_each_program():
 
 def test_a_profile_has_both():
     cases = load_catalogue().select(None, BERT)
-    assert [unit.label for unit in as_profile(make_plan(cases, 1, programs=BOTH)).units] == [
+    assert [unit.label for unit in as_profile(make_plan(cases, 1, Wanted(programs=BOTH))).units] == [
         "OneFlow",
         "OneFlow (tuned)",
     ]

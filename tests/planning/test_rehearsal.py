@@ -11,7 +11,8 @@ from repro.planning.rehearsal import (
     memory_mib,
     rehearsal_config,
 )
-from repro.published.cases import load_catalogue
+from repro.published.cases import Layout, load_catalogue
+from repro.published.trainer_config import TrainerConfig, TrainingData
 from repro.trainers.config import parse
 
 CASES = load_catalogue().cases
@@ -36,12 +37,12 @@ def test_every_case_is_rehearsed_once_in_38_trainings(whole):
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_all_but_widths_is_as_published(case):
     config = rehearsal_config(case)
-    parsed = parse({**config, "output": "out", "data": {**config["data"], "folder": "standins"}})
+    parsed = parse(config.written("out", "standins").as_json())
     assert parsed.layout.world_size == case.layout.world_size
     assert (parsed.accumulation_steps, parsed.iterations) == (case.accumulation_steps, case.iterations)
     assert parsed.log_interval == case.log_interval
     assert parsed.data.kind != "synthetic" and parsed.data.standin.scale == "small"
-    assert config["micro_batch"] == (case.micro_batch if case.model == "gpt" else SAMPLES_PER_RANK)
+    assert config.micro_batch == (case.micro_batch if case.model == "gpt" else SAMPLES_PER_RANK)
     assert parsed.activation_checkpointing == case.activation_checkpointing
     assert parsed.optimizer_sharding == case.optimizer_sharding
 
@@ -53,42 +54,39 @@ def test_what_a_layout_is_compared_with_pads_the_vocabulary_alike(whole):
     for unit in compared:
         reference = named[unit.reference]
         assert reference.world_size == 1 and reference.global_batch == unit.global_batch
-        same, other = (
-            parse({**each.config, "output": "out", "data": {**each.config["data"], "folder": "x"}})
-            for each in (unit, reference)
-        )
+        same, other = (parse(each.config.written("out", "x").as_json()) for each in (unit, reference))
         assert same.padded_vocab_size == other.padded_vocab_size > same.shape.vocab_size
         assert same.data == other.data and same.dropout == other.dropout == 0
 
 
 def test_models_whose_records_are_dealt_to_ranks_keep_their_dropout(whole):
-    dropouts = {unit.config["dropout"] for unit in whole.units if unit.model == "bert"}
+    dropouts = {unit.config.dropout for unit in whole.units if unit.model == "bert"}
     assert dropouts == {0.1}
 
 
 def test_layouts_can_be_shrunk():
     (reference, unit) = plan_of("DP_PP_8x1x4_512_1536x16", most_ranks=8).units
     assert is_reference(reference)
-    assert unit.config["layout"] == {"data": 2, "tensor": 1, "pipeline": 4}
+    assert unit.config.layout == Layout(2, 1, 4)
     assert (unit.stands_for, unit.derived_from) == ((), ("DP_PP_8x1x4_512_1536x16",))
 
 
 def test_fewer_iterations_print_as_many_rows_as_are_compared():
     (unit,) = plan_of("bert_1n8g_bs96", iterations=21).units
-    assert (unit.config["iterations"], unit.config["log_interval"]) == (21, 3)
+    assert (unit.config.iterations, unit.config.log_interval) == (21, 3)
     with pytest.raises(PlanError, match="ITERATIONS=4"):
         plan_of("bert_1n8g_bs96", iterations=4)
 
 
 def test_the_tuned_program_trains_on_synthetic_batches():
     published, tuned = plan_of("bert_1n8g_bs96", programs=("published", "tuned")).units
-    assert published.config["data"]["kind"] == "ofrecord"
-    assert tuned.config["data"] == {"kind": "synthetic"} and tuned.reference is None
+    assert published.config.data.kind == "ofrecord"
+    assert tuned.config.data == TrainingData("synthetic") and tuned.reference is None
 
 
 def test_a_case_that_cannot_be_placed_is_skipped_with_the_reason():
-    def misfit(report: str, config: dict) -> dict | None:
-        return {"message": "{ranks} ranks", "values": {"ranks": 8}} if config["layout"]["data"] == 8 else None
+    def misfit(report: str, config: TrainerConfig) -> dict | None:
+        return {"message": "{ranks} ranks", "values": {"ranks": 8}} if config.layout.data == 8 else None
 
     plan = plan_of("bert_1n?g_bs96", misfit=misfit)
     assert [skipped["case"] for skipped in plan.skipped] == ["bert_1n8g_bs96"]

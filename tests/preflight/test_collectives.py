@@ -87,7 +87,7 @@ def test_what_the_program_is_told(tmp_path):
     received = {}
 
     def attempt_of(config, folder):
-        received.update(config)
+        received.update(config.as_json())
         return RecordedAttempt([START, ROW])
 
     measure(attempt_of, 4, "cuda", tmp_path / "m")

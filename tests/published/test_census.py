@@ -5,11 +5,12 @@ import pytest
 from repro.planning.trainer_config import config_of
 from repro.published.cases import load_catalogue
 from repro.published.census import operator_types, operators, parameter_tensors, source_operators
+from repro.published.trainer_config import TrainerConfig
 
 
-def config(report: str, tensor: int = 1) -> dict:
+def config(report: str, tensor: int = 1) -> TrainerConfig:
     cases = (case for case in load_catalogue().cases if case.report == report)
-    return next(found for found in (config_of(case, "cuda") for case in cases) if found["layout"]["tensor"] >= tensor)
+    return next(found for found in (config_of(case, "cuda") for case in cases) if found.layout.tensor >= tensor)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +31,7 @@ def test_types_of_operators_are_the_ports(report, tensor, ported, source):
 def test_operators_of_a_layer_count_once_per_layer():
     report = "gpt2-small-2020-12"
     published = config(report)
-    layers = published["shape"]["layers"]
+    layers = published.shape["layers"]
     assert operators(report, published)["layers"]["layer_norm"] == 2 * layers
     assert operators(report, published)["update"]["adam_update"] == parameter_tensors(report, layers) == 4 + 12 * layers
 

@@ -7,7 +7,7 @@ import pytest
 
 from repro.models.programs import PUBLISHED, Program
 from repro.models.registry import specs
-from repro.planning.plan import make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.published.deviations import (
     ALL,
@@ -22,8 +22,10 @@ from repro.published.deviations import (
     deviations,
     deviations_of,
 )
+from repro.published.trainer_config import TrainerConfig
 from repro.report.programs import CHOICES, NAMES
 from repro.utils.i18n import LANGUAGES
+from tests.support.configs import configured
 from tests.support.paths import ROOT
 
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+@[\w.]+:[^#\s]+(#L\d+(-L\d+)?)?")
@@ -36,10 +38,11 @@ NAMED = {
 REPORTS = {program.report for spec in specs() for program in spec.programs}
 
 
-def program(case: str, **changes) -> tuple[str, dict]:
+def program(case: str, **changes) -> tuple[str, TrainerConfig]:
     """The report whose program trains a case, and its configuration."""
-    (unit,) = make_plan(load_catalogue().select(None, case), 32, "published").units
-    return unit.report, {**unit.config, **changes}
+    (unit,) = make_plan(load_catalogue().select(None, case), 32, Wanted(scale="published")).units
+    unit = configured(unit, **changes)
+    return unit.report, unit.config
 
 
 def ids(found) -> set[str]:

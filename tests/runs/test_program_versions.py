@@ -7,14 +7,14 @@ from repro.runs.history import history
 from repro.runs.program_versions import BASELINES, TRAINERS, faults, read, version
 from repro.runs.record import RecordError
 from tests.support.attempts import recorded
+from tests.support.synthetic import ran_on
 
 KNOWN = {"c1": {TRAINERS: "t", BASELINES: "b"}, "c2": {TRAINERS: "t", BASELINES: "b2"}}
 
 
 def of(attempts=({},), program=TRAINERS, run="r", changed=0, commit="c1"):
-    return version(
-        run, {"git_commit": commit, "git_changed_files": changed}, [recorded(each) for each in attempts], program, KNOWN
-    )
+    environment = ran_on(git_commit=commit, git_changed_files=changed)
+    return version(run, environment, [recorded(each) for each in attempts], program, KNOWN)
 
 
 def test_a_recorded_digest_counts_before_the_commit():

@@ -4,7 +4,7 @@ import pytest
 
 from repro.runs.sessions import RunSpan, machine_of, sessions, span
 from tests.support.attempts import recorded
-from tests.support.synthetic import environment
+from tests.support.synthetic import environment, ran_on
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -18,7 +18,7 @@ def named(*spans):
 
 
 def on(machine):
-    return environment(machine=machine)
+    return ran_on(machine=machine)
 
 
 @pytest.mark.parametrize(("pause", "expected"), [(0.0, "S1"), (6 * HOUR, "S1"), (6 * HOUR + 1, "S2")])
@@ -62,17 +62,16 @@ def test_a_machine_that_was_started_again_is_in_another_session():
     ],
 )
 def test_of_older_runs_the_facts_that_they_recorded_tell_machines_apart(change):
-    here = environment()
-    assert named((0.0, 1.0, here), (2.0, 3.0, {**here, **change})) == ["S1", "S2"]
+    assert named((0.0, 1.0, ran_on()), (2.0, 3.0, ran_on(**change))) == ["S1", "S2"]
 
 
 def test_machines_that_are_alike_in_all_facts_count_as_one():
     """So that there are fewer sessions rather than more: the network's names are replaced in kept runs."""
-    here = environment()
-    there = {**here, "host": "another", "cpu_affinity": 1, "git_commit": "f" * 40}
+    here = ran_on()
+    there = ran_on(host="another", cpu_affinity=1, git_commit="f" * 40)
     assert machine_of(here) == machine_of(there)
     assert named((0.0, 1.0, here), (2.0, 3.0, there)) == ["S1", "S1"]
-    nodes = [{**here, "cluster": {"hosts": hosts}} for hosts in (["host1", "host2"], ["host2", "host1"])]
+    nodes = [ran_on(cluster={"hosts": hosts}) for hosts in (["host1", "host2"], ["host2", "host1"])]
     assert machine_of(nodes[0]) == machine_of(nodes[1]) != machine_of(here)
 
 
@@ -82,5 +81,5 @@ def test_a_run_spans_from_its_creation_to_its_last_attempts_end():
         recorded({"started": at, "wall_s": seconds}) for at, seconds in ((110.0, 50.0), (120.0, 5.0), (130.0, 0.0))
     ]
     found = span("a", description, attempts)
-    assert (found.run, found.began, found.ended, found.environment) == ("a", 100.0, 160.0, environment())
+    assert (found.run, found.began, found.ended, found.environment) == ("a", 100.0, 160.0, ran_on())
     assert span("a", description, []).ended == 100.0

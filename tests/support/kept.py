@@ -5,7 +5,7 @@ import time
 from dataclasses import replace
 
 from repro.analysis.nccl_transport import transport_of
-from repro.planning.plan import make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.report.run.page import render
 from repro.runs.failures import Failure
@@ -49,7 +49,11 @@ def bench_run(
 ):
     """A run of GPT cases with baselines on 4 GPUs, recorded and with its report; one attempt failed."""
     selected = load_catalogue().select(None, cases)
-    plan = make_plan(selected, 4, "published", len(repeats), (2, 4), baselines, programs=programs)
+    plan = make_plan(
+        selected,
+        4,
+        Wanted(scale="published", repeats=len(repeats), max_gpus=(2, 4), baselines=baselines, programs=programs),
+    )
     described = environment(
         H200,
         4,
@@ -136,7 +140,7 @@ def _attempt(run, unit, repeat, speed):
     folder = run.attempt_folder(unit.name, repeat)
     here = folder.relative_to(run.folder).as_posix()
     output = f"{RUNS}/{run.id}/{here}"
-    write_json(folder / "config.json", {**unit.config, "output": output})
+    write_json(folder / "config.json", replace(unit.config, output=output).as_json())
     write_json(
         folder / "command.json",
         [

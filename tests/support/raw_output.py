@@ -14,13 +14,13 @@ HEADER = "| step     | micro_batches   | samples         | throughput | latency 
 def events(unit, samples_per_s, first_at, start=(), memory_mib=None):
     """The events of a rank that trains all its iterations at one speed, its loss falling from 10 to 9."""
     config, seconds = unit.config, unit.global_batch / samples_per_s
-    steps = range(config["log_interval"], config["iterations"] + 1, config["log_interval"])
+    steps = range(config.log_interval, config.iterations + 1, config.log_interval)
     rows = [
         {
             "event": "iteration",
             "iteration": step,
             "time": first_at + seconds * step,
-            "loss": 10.0 - step / config["iterations"],
+            "loss": 10.0 - step / config.iterations,
             "throughput": samples_per_s,
             "latency_ms": 1e3 * seconds,
             "memory_mib": memory_mib,
@@ -30,18 +30,18 @@ def events(unit, samples_per_s, first_at, start=(), memory_mib=None):
     return [
         {"event": "start", "time": first_at, **dict(start)},
         *rows,
-        {"event": "end", "time": first_at + seconds * config["iterations"], "iterations": config["iterations"]},
+        {"event": "end", "time": first_at + seconds * config.iterations, "iterations": config.iterations},
     ]
 
 
 def seconds(unit, samples_per_s):
     """From the start event to the end, at this speed."""
-    return unit.config["iterations"] * unit.global_batch / samples_per_s
+    return unit.config.iterations * unit.global_batch / samples_per_s
 
 
 def log_text(unit, of_rank_0, memory_mib=None):
     """Rank 0's log of these events, in the unit's generation, with a reading of memory if there is one."""
-    generation = unit.config["log_generation"]
+    generation = unit.config.log_generation
     lines = [f"50 %, {memory_mib} MiB"] if memory_mib else []
     lines += [HEADER] if generation == "E" else []
     for event in (each for each in of_rank_0 if each["event"] == "iteration"):

@@ -1,22 +1,21 @@
 """What a run's report is made from, with as little in it as its figures need."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 from repro.planning.unit import Unit
+from repro.published.cases import load_catalogue
 from tests.support.attempts import recorded
 from tests.support.metrics import row
+from tests.support.runs import CONFIG
 
 
 def measured(name, throughputs, memory=600.0, case=""):
     """A unit of the report of 21 August with these throughputs; it stands for `case`, if there is one."""
-    config = {
-        "log_generation": "B",
-        "precision": "fp32",
-        "shape": {"image_size": 32},
-        "layout": {"data": 1, "tensor": 1, "pipeline": 1},
-    }
-    identity = {"report": "resnet50-2020-08-21", "case": case, "stands_for": (case,) if case else ()}
+    config = replace(CONFIG, case=name, model="resnet50", log_generation="B", shape={"image_size": 32})
+    published = load_catalogue().case(case) if case else None
+    identity = {"report": "resnet50-2020-08-21", "case": published, "stands_for": (case,) if case else ()}
     unit = Unit(name, "resnet50", config, {}, 128, **identity)
     middle = sorted(throughputs)[len(throughputs) // 2] if throughputs else None
     return SimpleNamespace(unit=unit, throughputs=throughputs, throughput=middle, memory_mib=memory)

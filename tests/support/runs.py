@@ -4,17 +4,31 @@ import json
 import subprocess
 from pathlib import Path
 
+from repro.published.cases import Layout
+from repro.published.trainer_config import TrainerConfig
 from tests.support import tasks
 
-CONFIG = {
-    "model": "bert",
-    "layout": {"data": 1, "tensor": 1, "pipeline": 1},
-    "micro_batch": 8,
-    "accumulation_steps": 1,
-    "iterations": 7,
-    "log_generation": "C",
-}
-"""A BERT trainer's configuration on one rank, as far as the stand-in reads it."""
+CONFIG = TrainerConfig(
+    case="smoke",
+    model="bert",
+    program="published",
+    device="cpu",
+    seed=1,
+    layout=Layout(),
+    micro_batch=8,
+    accumulation_steps=1,
+    precision="fp32",
+    activation_checkpointing=False,
+    optimizer_sharding=0,
+    dropout=0.0,
+    iterations=7,
+    log_interval=1,
+    log_generation="C",
+    shape={},
+    optimizer={"lr": 0.0},
+    schedule={},
+)
+"""A BERT trainer's configuration on one rank, for the stand-in."""
 
 
 def only_run(tmp_path) -> Path:

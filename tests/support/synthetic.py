@@ -6,9 +6,10 @@ from dataclasses import replace
 from repro.analysis.results import Result
 from repro.launch.host_environment import LOCKS
 from repro.models.programs import PUBLISHED
-from repro.planning.plan import Plan, make_plan
+from repro.planning.plan import Plan, Wanted, make_plan
 from repro.planning.programs import tuned_name
 from repro.published.cases import load_catalogue
+from repro.runs.environment import Environment
 from repro.runs.failures import Failure
 from repro.runs.record import Run, write_json
 from tests.support import raw_output
@@ -23,7 +24,7 @@ NCCL_LINE = "node1:41:77 [0] NCCL INFO Channel 00 : 0[1a000] -> 1[1c000] via {}\
 
 
 def environment(gpu=None, count=8, **changes):
-    """What `repro.launch.host_environment.capture` finds on a node of the published cluster."""
+    """What a run on a node of the published cluster records of it."""
     return {
         "host": "node1",
         "system": "Ubuntu 16.04.7 LTS",
@@ -41,6 +42,11 @@ def environment(gpu=None, count=8, **changes):
     }
 
 
+def ran_on(gpu=None, count=8, **changes) -> Environment:
+    """The same as it is read from a record."""
+    return Environment.from_json(environment(gpu, count, **changes))
+
+
 def published_run(folder, names, ratios=SIX, scale=None, env=None, label="run", programs=("published",)):
     """A run of cases by name; a repeat's throughput is the published one times its ratio, and times `scale(case)`.
 
@@ -48,7 +54,7 @@ def published_run(folder, names, ratios=SIX, scale=None, env=None, label="run", 
     """
     cases = load_catalogue().select(None, ",".join(names))
     gpus = max(case.layout.world_size for case in cases)
-    plan = make_plan(cases, gpus, "published", len(ratios) or 1, programs=programs)
+    plan = make_plan(cases, gpus, Wanted(scale="published", repeats=len(ratios) or 1, programs=programs))
     description = {
         "created": 1_600_000_000.0,
         "command": "make bench",
@@ -122,7 +128,7 @@ def measured(*names, throughput=None, memory=None):
     case_results = []
     for name in names:
         case = load_catalogue().case(name)
-        (unit,) = make_plan([case], case.layout.world_size, "published", 1).units
+        (unit,) = make_plan([case], case.layout.world_size, Wanted(scale="published", repeats=1)).units
         value = float(case.published.throughput) * (throughput or {}).get(name, 1.0)
         mib = case.published.memory_mib and float(case.published.memory_mib) * (memory or {}).get(name, 1.0)
         spread = (0.99 * value, value, 1.01 * value)

@@ -10,6 +10,7 @@ import pytest
 
 from repro.published.census import FILE, differences_of, gradients_taken, operators, source_operators, transfers
 from repro.published.deviations import deviations
+from repro.published.trainer_config import TrainerConfig
 from tests.trainers.conftest import configuration
 
 CHANGES = ["hide_future", "pool_without_places", "tie_tables", "sum_squares"]
@@ -86,7 +87,7 @@ def census(probe, tmp_path_factory):
             judged = json.loads(probe("census_probe.py", json.dumps(asked), ranks=ranks)[-1])
             built[ranks] = dict(zip(together, judged, strict=True))
         report = JOBS[name][0] if name in JOBS else "gpt-3d-2021-05"
-        return (report, tasks[name][0]), built[ranks][name]
+        return (report, TrainerConfig.from_json(tasks[name][0])), built[ranks][name]
 
     return give
 
@@ -101,7 +102,7 @@ def seen(job: dict) -> dict:
     return {key: job[key] for key in ("parts", "transfers", "gradients taken", "changes")}
 
 
-def declared(report: str, config: dict, *without: str) -> dict:
+def declared(report: str, config: TrainerConfig, *without: str) -> dict:
     """What a published program's job must be; without the differences of some deviations."""
     return {
         "parts": operators(report, config, *without),
@@ -138,7 +139,9 @@ def test_every_difference_of_the_census_is_of_a_declared_deviation_and_is_seen_i
     by_id = {deviation.id: deviation for deviation in deviations()}
     assert all(by_id[deviation].of(report) for report, deviation in named)
     applying = {
-        (job[0], deviation) for job in JOBS.values() for deviation in differences_of(job[0], config_of(*job, "."))
+        (job[0], deviation)
+        for job in JOBS.values()
+        for deviation in differences_of(job[0], TrainerConfig.from_json(config_of(*job, ".")))
     }
     assert named == applying
 
@@ -147,7 +150,7 @@ def test_the_source_has_what_0_8_0_changes():
     """Figures from the reading of the published sources, by deviation."""
 
     def source(name: str) -> dict:
-        return source_operators(JOBS[name][0], config_of(*JOBS[name], "."))
+        return source_operators(JOBS[name][0], TrainerConfig.from_json(config_of(*JOBS[name], ".")))
 
     split = source("tensor 1x2x1")["outside"]
     assert split["sparse_cross_entropy_ms"] == 1 and split["broadcast_sub"] == 1 and not {"log", "nll"} & set(split)

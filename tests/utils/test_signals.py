@@ -6,12 +6,14 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from repro.launch import local_attempt
 from repro.launch.attempt import Limits, interruptible
 from repro.launch.local_attempt import LocalAttempt
+from repro.published.cases import Layout
 from repro.utils.signals import as_of_a_process, held, signal_name
 from tests.support import tasks
 from tests.support.patience import dice, patience, slowness
@@ -124,7 +126,7 @@ def test_an_attempt_ends_what_it_started(tmp_path, standin, monkeypatch, interru
         return result
 
     monkeypatch.setattr(owner, moment, interrupted)
-    config = {**CONFIG, "layout": {"data": 2, "tensor": 1, "pipeline": 1}}
+    config = replace(CONFIG, layout=Layout(2))
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         LocalAttempt(config, tmp_path, Limits(), trainer=standin).run()

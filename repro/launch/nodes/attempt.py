@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -78,7 +78,7 @@ class NodesAttempt:
             follower = AttemptFollower(work, self.folder, self.limits, self.transport.ends_ranks_by)
             started = time.monotonic()
             try:
-                write_json(self.folder / "config.json", {**work.config, "output": str(self.folder)})
+                write_json(self.folder / "config.json", replace(work.config, output=str(self.folder)).as_json())
                 self.transport.start(follower)
                 failure = follower.follow(on_event, self.transport.silences, interrupts, self.transport.answers)
             finally:

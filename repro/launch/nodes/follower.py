@@ -169,7 +169,7 @@ class AttemptFollower:
         """The failure with the cause that the logs, kernels and disks of the nodes show."""
         if failure.hint or (self._end and failure is self._end.failure):
             return failure
-        explained = explain_logs(failure, self._collector.log_files(), self._work.config["device"])
+        explained = explain_logs(failure, self._collector.log_files(), self._work.config.device)
         if explained.hint is None and any(message.get("memory_kills") for message in self._ended.values()):
             return Failure(explained.message, explained.values, MEMORY)
         return explained

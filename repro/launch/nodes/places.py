@@ -57,4 +57,4 @@ class NodePlaces:
         case = case_of(unit)
         if self._hardware is None or case is None:
             return 0.0
-        return attempt_s(unit.config["iterations"], expect(case, self._hardware, program=unit.program))
+        return attempt_s(unit.config.iterations, expect(case, self._hardware, program=unit.program))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import posixpath
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -35,6 +34,8 @@ from repro.planning.plan import PUBLISHED, SMOKE, SMOKE_PROCESSES, Plan, PlanErr
 from repro.planning.profiling import FOR_GPUS
 from repro.planning.unit import TF32
 from repro.published.cases import Case
+from repro.published.trainer_config import TrainerConfig
+from repro.runs.environment import Environment
 from repro.utils.paths import TRAINER
 
 Fingerprints = dict[str, Fingerprint]
@@ -78,7 +79,7 @@ class ClusterTarget:
             raise ClusterError(_lines("the nodes are not equal", refused, self.cluster))
         return fingerprints
 
-    def environment(self, launcher: str, hosts: list[str], fingerprints: Fingerprints) -> dict:
+    def environment(self, launcher: str, hosts: list[str], fingerprints: Fingerprints) -> Environment:
         """What a new run records of the controller and of the nodes; `hosts` are the names that nodes have themselves."""
         cluster = self.cluster
         described = {
@@ -97,8 +98,8 @@ class ClusterTarget:
             "hosts": hosts,
             "fingerprints": as_json(cluster, fingerprints),
         }
-        gpus = [gpu for fingerprint in fingerprints.values() for gpu in _gpus(fingerprint)]
-        return {**capture(), "gpus": gpus, "machine": identity(hosts), "cluster": described}
+        gpus = tuple(gpu for fingerprint in fingerprints.values() for gpu in _gpus(fingerprint))
+        return replace(capture(), gpus=gpus, machine=identity(hosts), cluster=described)
 
     def baseline_program(self, variants: Sequence[str], versions_by_node: Mapping[str, dict]) -> BaselineProgram:
         """How baselines are started, with the versions that nodes have, by their names; ClusterError if these differ."""
@@ -110,11 +111,11 @@ class ClusterTarget:
         command = (cluster.baseline.python, self.code.baseline_script)
         return BaselineProgram(command, versions, tuple(variants), cluster.baseline.image)
 
-    def check_unchanged(self, environment: dict, fingerprints: Fingerprints) -> None:
+    def check_unchanged(self, environment: Environment, fingerprints: Fingerprints) -> None:
         """ClusterError if a node is not what it was when the run with this recorded environment began."""
         accepted = [*self.cluster.accepted, CLOCK]
         changed = []
-        for node, before in environment["cluster"]["fingerprints"]["nodes"].items():
+        for node, before in environment.nodes.items():
             if node in fingerprints:
                 pair = {f"{node} then": Fingerprint(**before), f"{node} now": fingerprints[node]}
                 changed += [difference for difference in differences(pair, accepted) if not difference.accepted]
@@ -163,13 +164,13 @@ class ClusterLauncher(Launcher):
         return make_plan(
             cases,
             self.gpus,
-            **vars(wanted),
+            wanted,
             processes=min(SMOKE_PROCESSES, cluster.world_size),
             misfit=misfit_on(cluster),
         )
 
-    def misfit(self, report: str, config: dict) -> dict | None:
-        return unplaced(self.target.cluster, math.prod(config["layout"].values()))
+    def misfit(self, report: str, config: TrainerConfig) -> dict | None:
+        return unplaced(self.target.cluster, config.layout.world_size)
 
     def trace_refusal(self) -> str | None:
         cluster = self.target.cluster

@@ -7,10 +7,12 @@ import posixpath
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from repro.cluster.cluster import Cluster
 from repro.images.stack import TF32
 from repro.launch.agent.ranks import LAUNCHER_LOG
+from repro.launch.check_programs import CheckConfig, ProgramConfig
 from repro.launch.gpu_sampler import sample_command
 from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.nodes.collector import LOG_CAP, safe
@@ -27,7 +29,6 @@ from repro.launch.nodes.commands import (
 from repro.launch.nodes.libraries import forwarder_orders, library_environment
 from repro.launch.nodes.tracing import Tracing
 from repro.launch.placement import Placement, place
-from repro.planning.program_data import located
 from repro.planning.unit import Unit
 
 LEASE_S = 15.0
@@ -43,7 +44,7 @@ class NodeWork:
 
     cluster: Cluster
     placement: Placement
-    config: dict
+    config: ProgramConfig
     port: int
     run: str
     unit: str
@@ -92,7 +93,7 @@ class NodeWork:
     def order(self, index: int, hosts: list[NodeFacts]) -> dict:
         """What the agent on the node at a position has to do; `hosts` in the order of the placement."""
         tracing = self.tracing if index == 0 else None
-        share, device, folder = self._share(index, hosts), self.config["device"], self.folder(index)
+        share, device, folder = self._share(index, hosts), self.config.device, self.folder(index)
         name = f"{self.name}-{index}"
         environment = network_environment(self.cluster, device, share.nodes, self.placement.world_size)
         environment |= {} if self.baseline else library_environment(self.cluster, device)
@@ -112,7 +113,7 @@ class NodeWork:
             "do": "run",
             "work": self.cluster.work,
             "folder": folder,
-            "config": {**located(self.config, standins(self.cluster)), "output": folder},
+            "config": self.config.written(folder, standins(self.cluster)).as_json(),
             "output": output,
             "logs": [f"local_rank_{rank}" for rank in range(share.ranks)],
             "first": self.placement.ranks(index)[0],
@@ -136,15 +137,15 @@ class NodeWork:
 
     def _share(self, index: int, hosts: list[NodeFacts]) -> Share:
         return Share(
-            index,
-            len(self.placement.nodes),
-            self.placement.per_node,
-            hosts[0].address,
-            self.port,
-            self.folder(index),
-            self.trainers,
-            self.script,
-            self.baseline,
+            rank=index,
+            nodes=len(self.placement.nodes),
+            ranks=self.placement.per_node,
+            master=hosts[0].address,
+            port=self.port,
+            folder=self.folder(index),
+            trainers=self.trainers,
+            script=self.script,
+            baseline=self.baseline,
         )
 
 
@@ -159,7 +160,41 @@ def work_of(
     folder = f"{code.folder(cluster.work)}/repro/{'baselines' if baseline else 'trainers'}"
     script = code.baseline_script if baseline else code.script
     return NodeWork(
-        cluster, placement, unit.config, port, run, unit.name, attempt, folder, script, baseline, tf32=unit.tf32
+        cluster=cluster,
+        placement=placement,
+        config=unit.config,
+        port=port,
+        run=run,
+        unit=unit.name,
+        attempt=attempt,
+        trainers=folder,
+        script=script,
+        baseline=baseline,
+        tf32=unit.tf32,
+    )
+
+
+def check_work(
+    cluster: Cluster, code: UploadedCode, program: Path, name: str, config: CheckConfig, port: int, folder: Path
+) -> NodeWork:
+    """An attempt of a check's program as its nodes get it, on as many of them as possible; `name` is what others see.
+
+    ValueError if the cluster cannot hold it.
+    """
+    placement = place(cluster, config.ranks, True)
+    if placement is None:
+        raise ValueError(f"{name}: {config.ranks} ranks do not fit on {cluster.name}")
+    return NodeWork(
+        cluster=cluster,
+        placement=placement,
+        config=config,
+        port=port,
+        run=folder.parent.name,
+        unit=name,
+        attempt=folder.name,
+        trainers=f"{code.folder(cluster.work)}/repro/trainers",
+        script=program.name,
+        tf32=config.tf32,
     )
 
 

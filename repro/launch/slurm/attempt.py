@@ -99,7 +99,7 @@ class SlurmTransport:
 
 def size_of(cluster: Cluster, work: NodeWork) -> Size:
     """What an attempt takes: whole nodes, and all GPUs of each if it uses any, so that each job sees its nodes alike."""
-    return Size(len(work.placement.nodes), cluster.gpus_per_node if work.config["device"] == "cuda" else 0)
+    return Size(len(work.placement.nodes), cluster.gpus_per_node if work.config.device == "cuda" else 0)
 
 
 @dataclass

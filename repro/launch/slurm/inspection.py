@@ -12,17 +12,16 @@ from pathlib import Path
 from repro.cluster.fingerprint import SCRIPT, probe_arguments, probed
 from repro.cluster.ssh import CommandResult
 from repro.launch.attempt import Interrupts, Limits
-from repro.launch.check_programs import CheckProgram, ProgramOf, Stoppable, takes_tf32
+from repro.launch.check_programs import CheckConfig, CheckProgram, ProgramOf, Stoppable
 from repro.launch.nodes.attempt import NodesAttempt, NotStarted
 from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.nodes.failure_causes import node_says
 from repro.launch.nodes.follower import AttemptFollower
 from repro.launch.nodes.holder import held_text, others_text
 from repro.launch.nodes.node_check import check_order, host_of, problems
-from repro.launch.nodes.work import work_of
+from repro.launch.nodes.work import check_work
 from repro.launch.slurm.allocation import Allocation, SlurmStep
 from repro.launch.slurm.batch_script import SlurmWork, work_of_step
-from repro.planning.unit import Unit
 from repro.runs.failures import Failure
 from repro.utils.i18n import N_
 
@@ -162,14 +161,13 @@ def programs_in_job(
 ) -> ProgramOf:
     """The maker of attempts of one process of a check's program on a node of a job."""
 
-    def attempt_of(config: dict, folder: Path) -> CheckProgram:
+    def attempt_of(config: CheckConfig, folder: Path) -> CheckProgram:
         def work_in(allocation: Allocation) -> SlurmWork:
-            unit = Unit(f"{program.stem} on {name}", "", config, {}, 1, tf32=takes_tf32(config))
             node = next(node for node in allocation.nodes() if node.name == name)
             run = allocation.request.run
             alone = replace(allocation.request.cluster, nodes=(node,))
-            work = work_of(alone, code, unit, False, alone.port, run, folder.name)
-            return work_of_step(allocation.request, replace(work, script=program.name))
+            work = check_work(alone, code, program, f"{program.stem} on {name}", config, alone.port, folder)
+            return work_of_step(allocation.request, replace(work, run=run))
 
         return Stoppable(NodesAttempt(StepTransport(allocation, code, work_in), folder, limits), stop)
 

@@ -13,7 +13,7 @@ from repro.cluster.cluster import Cluster
 from repro.cluster.fingerprint import CLOCK, FieldDifference, Fingerprint, differences
 from repro.cluster.ssh import RemoteError
 from repro.launch.attempt import Interrupts, OnEvent
-from repro.launch.check_programs import ProgramOf
+from repro.launch.check_programs import ProgramConfig, ProgramOf
 from repro.launch.kernels import LIMITS, PROGRAM, SINGLE, KernelError, Kernels
 from repro.launch.nodes.attempt import NotStarted
 from repro.launch.nodes.baselines import probe_argv, unequal, versions_in
@@ -27,7 +27,6 @@ from repro.launch.slurm.batch_script import JobRequest
 from repro.launch.slurm.inspection import ask, inspect, programs_in_job
 from repro.planning.baselines import PATIENCE_S
 from repro.planning.datasets import FACTS, Dataset
-from repro.planning.program_data import reads
 from repro.runs.failures import Failure
 from repro.utils.i18n import N_
 
@@ -177,7 +176,7 @@ class Jobs:
         self._baselines = versions_by_node
         return versions_by_node
 
-    def bring(self, allocation: Allocation, config: dict, interrupts: Interrupts) -> None:
+    def bring(self, allocation: Allocation, config: ProgramConfig, interrupts: Interrupts) -> None:
         """Bring the nodes of a job what a trainer with this configuration reads of `datasets`, where they lack it.
 
         A node that was used is not asked again. NotStarted says which node cannot have it.
@@ -185,7 +184,7 @@ class Jobs:
         for dataset in self.datasets:
             new = [name for name in allocation.names if (name, dataset.digest) not in self._have]
             there = folder_on_nodes(self.cluster, dataset)
-            if not (new and reads(config, there)):
+            if not (new and config.data.is_in(there)):
                 continue
             folder = posixpath.basename(there)
             argv = take_argv(self.cluster, dataset, f"{allocation.request.messages}/{folder}")

@@ -29,6 +29,7 @@ from repro.planning.datasets import Dataset
 from repro.planning.plan import Plan, PlanError
 from repro.planning.program_data import own_files
 from repro.planning.unit import Unit
+from repro.runs.environment import Environment
 from repro.runs.record import Run
 
 
@@ -115,7 +116,7 @@ class SlurmSession(LaunchSession):
             "under Slurm attempts run one at a time, since Slurm decides which nodes and which jobs run at the same time"
         )
 
-    def kernels(self, plan: Plan, recorded: dict) -> Kernels | None:
+    def kernels(self, plan: Plan, recorded: Environment | None) -> Kernels | None:
         """Of the nodes of a job as large as this plan's largest; other nodes are compared before they get an attempt."""
         if plan.device != "cuda":
             return None
@@ -146,16 +147,16 @@ class SlurmSession(LaunchSession):
         with self._asked(plan) as (allocation, interrupts):
             return self.jobs.missing_data(allocation, paths, interrupts)
 
-    def environment(self, plan: Plan) -> dict:
+    def environment(self, plan: Plan) -> Environment:
         """With what the nodes of a job as large as this plan's largest are; the first attempt may have that job."""
         with self._job(plan) as allocation:
             fingerprints = dict(allocation.fingerprints)
             hosts = [allocation.facts[name]["host"] for name in fingerprints]
         return self.launcher.target.environment(self.version, hosts, fingerprints)
 
-    def check_unchanged(self, environment: dict) -> None:
+    def check_unchanged(self, environment: Environment) -> None:
         """Nothing is refused yet: each job's nodes are held against these as it starts."""
-        nodes = environment["cluster"]["fingerprints"]["nodes"]
+        nodes = environment.nodes
         self.jobs.fingerprints |= {node: Fingerprint(**fields) for node, fields in nodes.items()}
 
     @contextmanager

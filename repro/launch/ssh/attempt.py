@@ -12,12 +12,12 @@ from pathlib import Path
 from repro.cluster.cluster import Node
 from repro.cluster.ssh import RemoteError, each_of
 from repro.launch.attempt import Interrupts, Limits, OnEvent
-from repro.launch.check_programs import CheckProgram, ProgramOf, Stoppable, takes_tf32
+from repro.launch.check_programs import CheckConfig, CheckProgram, ProgramOf, Stoppable
 from repro.launch.nodes.attempt import NodesAttempt, NotStarted
 from repro.launch.nodes.failure_causes import node_says
 from repro.launch.nodes.follower import AttemptFollower
 from repro.launch.nodes.tracing import Tracing
-from repro.launch.nodes.work import NodeWork, work_of
+from repro.launch.nodes.work import NodeWork, check_work, work_of
 from repro.launch.ssh.agent_client import AgentClient
 from repro.launch.ssh.nodes import NodePool
 from repro.planning.unit import Unit
@@ -133,9 +133,8 @@ def programs_on(pool: NodePool, node: Node, program: Path, limits: Limits, stop:
     """
     exclusive = replace(pool.cluster, nodes=(node,))
 
-    def attempt_of(config: dict, folder: Path) -> CheckProgram:
-        unit = Unit(f"{program.stem} on {node.name}", "", config, {}, 1, tf32=takes_tf32(config))
-        work = work_of(exclusive, pool.code, unit, False, pool.port, folder.parent.name, folder.name)
-        return Stoppable(NodesAttempt(SshTransport(replace(work, script=program.name), pool), folder, limits), stop)
+    def attempt_of(config: CheckConfig, folder: Path) -> CheckProgram:
+        work = check_work(exclusive, pool.code, program, f"{program.stem} on {node.name}", config, pool.port, folder)
+        return Stoppable(NodesAttempt(SshTransport(work, pool), folder, limits), stop)
 
     return attempt_of

@@ -26,6 +26,7 @@ from repro.planning.baselines import BaselineProgram
 from repro.planning.datasets import Dataset
 from repro.planning.plan import Plan
 from repro.planning.program_data import own_files
+from repro.runs.environment import Environment
 from repro.runs.record import Run
 
 
@@ -70,11 +71,11 @@ class SshSession(LaunchSession):
 
         return NodePlaces(self.target.cluster, spread(plan), is_lost)
 
-    def environment(self, plan: Plan) -> dict:
+    def environment(self, plan: Plan) -> Environment:
         hosts = [member.facts["host"] for member in self.pool.members.values()]
         return self.target.environment(SshLauncher.name, hosts, self.fingerprints)
 
-    def kernels(self, plan: Plan, recorded: dict) -> Kernels | None:
+    def kernels(self, plan: Plan, recorded: Environment | None) -> Kernels | None:
         """Of every node that is held, by the agents that would start its ranks."""
         if plan.device != "cuda":
             return None
@@ -109,5 +110,5 @@ class SshSession(LaunchSession):
             return []
         return unreadable(self.pool.on_each(lambda remote: remote.run(unreadable_argv(paths)).stdout))
 
-    def check_unchanged(self, environment: dict) -> None:
+    def check_unchanged(self, environment: Environment) -> None:
         self.target.check_unchanged(environment, self.fingerprints)

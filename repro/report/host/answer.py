@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from functools import reduce
 
 from repro.models.programs import KINDS, PUBLISHED, TUNED
-from repro.planning.derived import case_in_precision
 from repro.report import numbers
 from repro.report.charts.coverage import AS_PUBLISHED, DERIVED
 from repro.report.charts.figure import gpus_text as gpus_count
@@ -91,7 +90,7 @@ def _against(_: Translate, host: MeasuredHost) -> str:
 
 def by_model(_: Translate, host: MeasuredHost) -> list[str]:
     """For each model in its published precision and each baseline, what each program has of its throughput."""
-    rows = [row for row in current(host.ratios) if case_in_precision(row.unit)]
+    rows = [row for row in current(host.ratios) if row.unit.case_in_precision]
     return [
         _("**{subject}** over `{baseline}`, {gpus}: {programs}").format(
             subject=subject(group[0].unit),
@@ -174,7 +173,7 @@ def _factors(_: Translate, published: list[tuple[str, float]]) -> Iterable[str]:
 
 def scaled(_: Translate, host: MeasuredHost) -> str:
     """Scaling efficiency by model and program on each number of GPUs; empty without."""
-    rows = [row for row in current(host.efficiencies) if case_in_precision(row.unit)]
+    rows = [row for row in current(host.efficiencies) if row.unit.case_in_precision]
     parts = [
         _("{subject}, {program}, {gpus}: {values} ({sure})").format(
             subject=subject(group[0].unit),

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from repro.perfmodel.work import ModelJob
-from repro.planning.derived import case_in_precision
 from repro.planning.unit import Unit
-from repro.published.cases import Case, load_catalogue
+from repro.published.cases import Case, Catalogue
 from repro.report.charts.coverage import AS_PUBLISHED, AUDITED, DERIVED, NOTHING, CoveredCase
 from repro.report.host.cells import family, name
 from repro.report.host.results import MeasuredHost
@@ -29,9 +28,8 @@ def every_unit(hosts: Iterable[MeasuredHost]) -> list[Unit]:
     return [unit for host in hosts for unit in units_run(host)]
 
 
-def levels(units: Iterable[Unit], audited: Collection[str]) -> dict[str, int]:
-    """The level of every published case, by its name; `audited` are those whose figures were audited."""
-    cases = load_catalogue().ported
+def levels(units: Iterable[Unit], cases: Iterable[Case], audited: Collection[str]) -> dict[str, int]:
+    """The level of each case, by its name; `audited` are those whose figures were audited."""
     exact: set[str] = set()
     derived: set[str] = set()
     for unit in units:
@@ -51,12 +49,12 @@ def levels(units: Iterable[Unit], audited: Collection[str]) -> dict[str, int]:
 
 def levels_of(host: MeasuredHost) -> dict[str, int]:
     """The same of a host; the audit reads every case of the catalogue."""
-    return levels(units_run(host), [case.name for case in load_catalogue().ported])
+    cases = host.catalogue.ported
+    return levels(units_run(host), cases, [case.name for case in cases])
 
 
-def covered_cases(_: Translate, case_levels: dict[str, int]) -> tuple[CoveredCase, ...]:
+def covered_cases(_: Translate, catalogue: Catalogue, case_levels: dict[str, int]) -> tuple[CoveredCase, ...]:
     """What the matrix of coverage draws of these levels; cases that are the same training count once."""
-    catalogue = load_catalogue()
     dates = {report.id: report.date for report in catalogue.reports if report.ported}
     several = [family(report_id) for report_id in dates]
     trainings: dict[tuple, list[Case]] = {}
@@ -84,5 +82,5 @@ def _label(_: Translate, case: Case) -> str:
 
 def same_configuration(unit: Unit) -> Case | None:
     """The published case whose layout, precision and batch a unit has, whatever its iterations; None if it has other."""
-    case = case_in_precision(unit)
-    return case if case and vars(case.layout) == unit.config["layout"] else None
+    case = unit.case_in_precision
+    return case if case and case.layout == unit.config.layout else None

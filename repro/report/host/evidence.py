@@ -65,9 +65,9 @@ def _removed(_: Translate, host: MeasuredHost) -> Iterator[str]:
 
 def _lost(_: Translate, host: MeasuredHost) -> Iterator[str]:
     lost = lost_commits(host.folder.parent / NAME)
-    made_from: dict[str, list[str]] = {}
+    made_from: dict[str | None, list[str]] = {}
     for kept_run in host.runs:
-        made_from.setdefault(kept_run.description["environment"]["git_commit"], []).append(run_link(kept_run))
+        made_from.setdefault(kept_run.environment.git_commit, []).append(run_link(kept_run))
     for commit, links in made_from.items():
         if commit in lost:
             yield _("The history does not contain commit {commit}, so the code of {runs} cannot be looked up.").format(

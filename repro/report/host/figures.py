@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from repro.analysis.cross_hardware import WORK_PER_GPU, case_row
 from repro.models.programs import KINDS, PUBLISHED, TUNED
-from repro.planning.derived import case_in_precision, published_case
 from repro.planning.unit import Unit
-from repro.published.cases import Case, load_catalogue
+from repro.published.cases import Case, Catalogue
 from repro.report.charts.coverage import CoverageChart
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.figure import gpus_text as gpus_count
@@ -95,7 +95,7 @@ def _ratios(host: MeasuredHost) -> FigureSpec:
 
 
 def _case_precision(unit: Unit) -> str:
-    case = published_case(unit)
+    case = unit.case
     return case.precision if case else ""
 
 
@@ -121,7 +121,7 @@ def scaling_lines(host: MeasuredHost) -> dict[str, list[ScalingLine]]:
     """
     groups: dict[tuple, list[tuple[Case, HostRow]]] = {}
     for row in current(host.efficiencies):
-        case = case_in_precision(row.unit)
+        case = row.unit.case_in_precision
         if case is None or row.ratio is None:
             continue
         work = tuple(case_row(case)[key] for key in WORK_PER_GPU)
@@ -129,15 +129,17 @@ def scaling_lines(host: MeasuredHost) -> dict[str, list[ScalingLine]]:
     lines: dict[str, list[ScalingLine]] = {}
     for (report, _work, program), members in groups.items():
         (case, _row), rows = members[0], tuple(row for _case, row in members)
-        if (published := _published_points(case)) and len({row.unit.world_size for row in rows}) > 1:
+        if (published := _published_points(case, host.catalogue.ported)) and len(
+            {row.unit.world_size for row in rows}
+        ) > 1:
             lines.setdefault(report, []).append(ScalingLine(case, program, published, rows))
     return lines
 
 
-def _published_points(case: Case) -> tuple[tuple[float, float], ...]:
+def _published_points(case: Case, cases: Iterable[Case]) -> tuple[tuple[float, float], ...]:
     """Published efficiencies of the same work on each GPU, from one GPU on; none without a case on one GPU."""
     work = [case_row(case)[key] for key in WORK_PER_GPU]
-    same = [other for other in load_catalogue().ported if [case_row(other)[name] for name in WORK_PER_GPU] == work]
+    same = [other for other in cases if [case_row(other)[name] for name in WORK_PER_GPU] == work]
     parallel = {other.layout.world_size: other for other in same if other.layout.data == other.layout.world_size}
     if 1 not in parallel:
         return ()
@@ -201,21 +203,21 @@ def _memory(host: MeasuredHost) -> FigureSpec:
     return FigureSpec("memory", chart, lambda _: _("One row per case; the table below has the differences."))
 
 
-def coverage_figure(levels: dict[str, int]) -> FigureSpec:
+def coverage_figure(catalogue: Catalogue, levels: dict[str, int]) -> FigureSpec:
     """Every published case by report and number of GPUs, with how far it was run."""
 
     def chart(_: Translate) -> CoverageChart:
         return CoverageChart(
             _("Published cases covered here"),
             _("by report and number of GPUs of the published case"),
-            covered_cases(_, levels),
+            covered_cases(_, catalogue, levels),
             (
                 _("run in the published configuration"),
                 _("run shrunk or derived"),
                 _("audited only, not run"),
                 _("neither run nor audited"),
             ),
-            {n: gpus_count(_, n) for n in sorted({case.layout.world_size for case in load_catalogue().ported})},
+            {n: gpus_count(_, n) for n in sorted({case.layout.world_size for case in catalogue.ported})},
         )
 
     return FigureSpec(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from repro.analysis.process_info import readable
@@ -21,7 +21,7 @@ RESULTS = {"ok": N_("ok"), "warning": N_("warning"), "failed": N_("failed"), "no
 
 def commit(_: Translate, kept_run: KeptRun) -> str:
     """The commit that a run was made from, and whether files differed from it."""
-    changed = kept_run.description["environment"]["git_changed_files"]
+    changed = kept_run.environment.git_changed_files
     return (
         _("{commit} with {n} changed files").format(commit=kept_run.commit, n=changed) if changed else kept_run.commit
     )
@@ -56,32 +56,24 @@ def machine(_: Translate, host: MeasuredHost) -> list[Section]:
     """What all runs ran on; where they differ, how many have each value."""
     if not host.runs:
         return []
-    about = {kept_run.run.id: kept_run.description["environment"] for kept_run in host.runs}
+    about = {kept_run.run.id: kept_run.environment for kept_run in host.runs}
     facts = {
         "GPU": {kept_run.run.id: gpus(kept_run) or _("none") for kept_run in host.runs},
-        _("GPU memory (MiB)"): {run: _each(environment, "memory.total") for run, environment in about.items()},
-        _("Driver"): {run: _each(environment, "driver_version") for run, environment in about.items()},
-        _("Highest SM clock (MHz)"): {run: _each(environment, "clocks.max.sm") for run, environment in about.items()},
+        _("GPU memory (MiB)"): {run: environment.of_gpus("memory.total") for run, environment in about.items()},
+        _("Driver"): {run: environment.of_gpus("driver_version") for run, environment in about.items()},
+        _("Highest SM clock (MHz)"): {run: environment.of_gpus("clocks.max.sm") for run, environment in about.items()},
         _("SM clock under load"): dict.fromkeys(about, _clocks(_, host.runs)),
         _("GPU interconnect"): {kept_run.run.id: _ways(kept_run) for kept_run in host.runs},
-        _("Processor"): {
-            run: f"{environment['cpu']}, {environment['cpu_count']}" for run, environment in about.items()
-        },
-        _("Memory"): {run: f"{environment['memory_mib']} MiB" for run, environment in about.items()},
-        _("System"): {
-            run: f"{environment['system']}, Linux {environment['kernel']}" for run, environment in about.items()
-        },
-        _("OneFlow software stack"): {
-            run: (environment.get("stack") or {}).get("name", "") for run, environment in about.items()
-        },
-        _("Environment variables of the stack"): {
-            run: _given(environment.get("stack")) for run, environment in about.items()
-        },
+        _("Processor"): {run: f"{environment.cpu}, {environment.cpu_count}" for run, environment in about.items()},
+        _("Memory"): {run: f"{environment.memory_mib} MiB" for run, environment in about.items()},
+        _("System"): {run: f"{environment.system}, Linux {environment.kernel}" for run, environment in about.items()},
+        _("OneFlow software stack"): {run: environment.stack_name for run, environment in about.items()},
+        _("Environment variables of the stack"): {run: _given(environment.stack) for run, environment in about.items()},
         _("Cache of compiled GPU code at the start"): {
-            run: _cache(_, environment.get("jit_cache")) for run, environment in about.items()
+            run: _cache(_, environment.jit_cache) for run, environment in about.items()
         },
         _("Operators compared with the CPU"): {
-            run: _kernels(_, environment.get("kernels")) for run, environment in about.items()
+            run: _kernels(_, environment.kernels) for run, environment in about.items()
         },
     }
     caption = _("Hardware and software of all runs; where runs differ, how many have a value is in parentheses.")
@@ -104,10 +96,6 @@ def _merged(_: Translate, facts: dict[str, dict[str, str]]) -> tuple:
     return tuple(rows)
 
 
-def _each(environment: dict, name: str) -> str:
-    return ", ".join(dict.fromkeys(gpu[name] for gpu in environment["gpus"] if name in gpu))
-
-
 def _clocks(_: Translate, runs: Iterable[KeptRun]) -> str:
     sampled = clocks(runs)
     if not sampled:
@@ -123,17 +111,17 @@ def _ways(kept_run: KeptRun) -> str:
     return ", ".join(sorted(ways))
 
 
-def _given(stack: dict | None) -> str:
+def _given(stack: Mapping | None) -> str:
     return ", ".join(f"`{name}={value}`" for name, value in ((stack or {}).get("environment") or {}).items())
 
 
-def _cache(_: Translate, cache: dict | None) -> str:
+def _cache(_: Translate, cache: Mapping | None) -> str:
     if not cache:
         return ""
     return (_("warm, {mib} MiB") if cache["warm"] else _("not known to be warm, {mib} MiB")).format(mib=cache["mib"])
 
 
-def _kernels(_: Translate, kernels: dict | None) -> str:
+def _kernels(_: Translate, kernels: Mapping | None) -> str:
     if not kernels:
         return ""
     largest = ", ".join(f"{error:.1e} ({precision})" for precision, error in kernels["largest"].items())

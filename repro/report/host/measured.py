@@ -11,9 +11,8 @@ from repro.analysis.cross_hardware import TOLERANCES, published_scaling
 from repro.analysis.relations import layout_text
 from repro.models.programs import KINDS, PUBLISHED, TUNED
 from repro.models.variants import MEGATRON
-from repro.planning.derived import case_in_precision, published_case
 from repro.planning.unit import Unit
-from repro.published.cases import Case, load_catalogue
+from repro.published.cases import Case
 from repro.published.claim_ids import MEMORY, SPEEDUP, THROUGHPUT, claim_id
 from repro.report import numbers, tables
 from repro.report.charts.figure import gpus_text as gpus_count
@@ -193,7 +192,7 @@ def scaling(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Secti
             for program in programs
         ),
         *(Field(label, partial(_beside, _, by_name, label), numeric=True, minor=True) for label in beside),
-        Field(_("Published (V100)"), lambda one: _published_cell(_, one.unit), numeric=True),
+        Field(_("Published (V100)"), lambda one: _published_cell(_, one.unit, host.catalogue.ported), numeric=True),
     )
     caption = _(
         "Throughput over that of one GPU times the number of GPUs. Published: that of the original case, on the number of V100s "
@@ -212,18 +211,18 @@ def _efficiency(_: Translate, configuration: Configuration, program: str) -> Cel
     return cells.with_interval(_, row, numbers.percentage)
 
 
-def published_efficiency(unit: Unit) -> tuple[float, int] | None:
+def published_efficiency(unit: Unit, cases: Iterable[Case]) -> tuple[float, int] | None:
     """The published efficiency of the case that a unit is or was derived from, and its number of GPUs; None without."""
-    case = case_in_precision(unit)
+    case = unit.case_in_precision
     if case is None:
         return None
-    efficiency = published_scaling(case, load_catalogue().ported)
+    efficiency = published_scaling(case, cases)
     return None if efficiency is None else (efficiency, case.layout.world_size)
 
 
-def _published_cell(_: Translate, unit: Unit) -> Cell:
-    published = published_efficiency(unit)
-    case = published_case(unit)
+def _published_cell(_: Translate, unit: Unit, cases: Iterable[Case]) -> Cell:
+    published = published_efficiency(unit, cases)
+    case = unit.case
     if published is None or case is None:
         return tables.NONE
     efficiency, gpus = published
@@ -305,7 +304,7 @@ def memories(host: MeasuredHost) -> list[CaseMemory]:
             if case and case.published.memory_mib and result.memory_mib and newest:
                 memory_of_case = CaseMemory(case, float(case.published.memory_mib), {})
                 by_case.setdefault(case.name, memory_of_case).by_program[result.unit.program] = result.memory_mib
-    order = [case.name for case in load_catalogue().ported]
+    order = [case.name for case in host.catalogue.ported]
     return sorted(by_case.values(), key=lambda one: order.index(one.case.name))
 
 
@@ -437,7 +436,7 @@ def factors(host: MeasuredHost) -> list[CaseFactor]:
         if unit.stands_for and not unit.baseline_of and host.is_current(row.runs[-1], unit):
             for name in unit.stands_for:
                 by_case.setdefault(name, {})[unit.program] = row
-    return [CaseFactor(case, by_case[case.name]) for case in load_catalogue().ported if case.name in by_case]
+    return [CaseFactor(case, by_case[case.name]) for case in host.catalogue.ported if case.name in by_case]
 
 
 def factor(case: Case, row: HostRow) -> float:

@@ -8,7 +8,6 @@ from functools import cache, partial
 from repro.analysis.relations import layout_text
 from repro.models.programs import KINDS, PUBLISHED, TUNED
 from repro.models.variants import MEGATRON
-from repro.planning.derived import case_in_precision
 from repro.planning.unit import Unit
 from repro.published.cases import load_catalogue
 from repro.published.comparisons import Comparison, comparisons
@@ -49,13 +48,13 @@ class LayoutRow:
     @property
     def shape(self) -> str:
         """The model as the names of cases have it: hidden size x layers."""
-        shape = self.unit.config["shape"]
+        shape = self.unit.config.shape
         return f"{shape['hidden_size']}x{shape['layers']}"
 
     @property
     def published(self) -> Comparison | None:
         """The published comparison of the case that this is or was derived from, in its precision."""
-        case = case_in_precision(self.unit)
+        case = self.unit.case_in_precision
         return _published().get(case.name) if case else None
 
 
@@ -81,8 +80,8 @@ def layout_rows(host: MeasuredHost) -> list[LayoutRow]:
 
 
 def _order(row: LayoutRow) -> tuple:
-    shape, layout = row.unit.config["shape"], row.unit.config["layout"]
-    sizes = tuple(-layout[axis] for axis in ("data", "tensor", "pipeline"))
+    shape, layout = row.unit.config.shape, row.unit.config.layout
+    sizes = -layout.data, -layout.tensor, -layout.pipeline
     return row.unit.precision, shape["hidden_size"], shape["layers"], row.unit.world_size, sizes, row.unit.global_batch
 
 

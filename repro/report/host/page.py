@@ -8,7 +8,6 @@ import tempfile
 from pathlib import Path
 from typing import TypeVar
 
-from repro.published.cases import load_catalogue
 from repro.report import numbers
 from repro.report.charts.figure import write_figures
 from repro.report.committed import Contents, contents, differences
@@ -150,7 +149,7 @@ def _experiments(_: Translate, host: MeasuredHost, language: str) -> list[Sectio
 def _deviations(_: Translate, host: MeasuredHost, language: str) -> list[Section]:
     """Where it is said how the programs differ from the published ones; nothing without a run."""
     units = [unit for kept_run in host.runs for unit in kept_run.plan.units if not unit.baseline_of]
-    reports = sorted({unit.report for unit in units if load_catalogue().report(unit.report).ported})
+    reports = sorted({unit.report for unit in units if host.catalogue.report(unit.report).ported})
     if not reports:
         return []
     links = listed(_, (f"[{report}](../../published/{report}.{language}.md)" for report in reports))

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -34,6 +34,7 @@ from repro.perfmodel.predict import expect_unit
 from repro.perfmodel.work import ModelJob
 from repro.planning.derived import case_of
 from repro.planning.unit import Unit
+from repro.published.cases import Catalogue, load_catalogue
 from repro.report.host.notes import Notes, read
 from repro.report.host.rows import HostRow, RatioGoal, RunRatio, rows
 from repro.report.host.run import KeptRun, load_run
@@ -53,7 +54,10 @@ BUSY = 50
 
 @dataclass(frozen=True)
 class MeasuredHost:
-    """All that is kept of one host: runs and preflights in the order of their names, goals, and hand-written notes."""
+    """All that is kept of one host: runs and preflights in the order of their names, goals, and hand-written notes.
+
+    `catalogue` has the published cases that it is compared with.
+    """
 
     name: str
     folder: Path
@@ -61,6 +65,7 @@ class MeasuredHost:
     preflights: tuple[Run, ...]
     goals: tuple[RatioGoal, ...]
     notes: Notes
+    catalogue: Catalogue = field(default_factory=load_catalogue)
 
     @property
     def measured(self) -> list[KeptRun]:
@@ -106,9 +111,7 @@ class MeasuredHost:
             if result.throughputs and not result.unit.baseline_of and result.unit.world_size > 1
         ]
         models = {
-            result.unit.model
-            for _kept_run, result in ours
-            if result.unit.world_size > result.unit.config["layout"]["data"]
+            result.unit.model for _kept_run, result in ours if result.unit.world_size > result.unit.config.layout.data
         }
         expected = {
             (kept_run.run.id, result.unit.name): _expected(result, kept_run.gpus)
@@ -207,8 +210,13 @@ class MeasuredHost:
         if row.unit.baseline_of or row.ratio is None:
             return row
         unit = row.unit
-        facts = {"model": unit.config["model"], "program": unit.config["program"], "precision": unit.precision}
-        facts |= {"gpus": unit.world_size, **more}
+        facts = {
+            "model": unit.config.model,
+            "program": unit.config.program,
+            "precision": unit.precision,
+            "gpus": unit.world_size,
+            **more,
+        }
         matching = (goal for goal in self.goals if goal.of == of and goal.where.items() <= facts.items())
         return replace(row, goal=next(matching, None), current=self.is_current(row.runs[-1], unit))
 
@@ -285,7 +293,7 @@ def results_table(host: MeasuredHost) -> str:
     return results_csv(pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns))
 
 
-def _expected(result: Result, gpus: list[dict]) -> float | None:
+def _expected(result: Result, gpus: Sequence[Mapping]) -> float | None:
     """The performance model's samples/s for a unit on these GPUs.
 
     None for a case or GPUs that it does not know, where it is too unsure to judge, and for what it was fitted on.

@@ -260,4 +260,4 @@ def middle(values: Iterable[float | None]) -> float | None:
 
 def _kind(unit: Unit) -> tuple:
     """Orders units by model, precision, number of GPUs and name."""
-    return unit.config["model"], PRECISIONS.index(unit.precision), unit.world_size, unit.name
+    return unit.config.model, PRECISIONS.index(unit.precision), unit.world_size, unit.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from repro.planning.plan import PUBLISHED, Plan
 from repro.planning.unit import Unit
 from repro.report.run.kinds import kind_of
 from repro.runs.attempts import AttemptRecord
+from repro.runs.environment import Environment
 from repro.runs.program_versions import BASELINES, TRAINERS, Versions, version
 from repro.runs.record import Run
 
@@ -64,8 +66,13 @@ class KeptRun:
         return time.strftime(form, time.gmtime(self.description["created"]))
 
     @property
-    def gpus(self) -> list[dict]:
-        return self.description["environment"]["gpus"]
+    def environment(self) -> Environment:
+        """The machine and the software that it was begun on."""
+        return Environment.from_json(self.description["environment"])
+
+    @property
+    def gpus(self) -> tuple[Mapping[str, str], ...]:
+        return self.environment.gpus
 
     @property
     def measures_speed(self) -> bool:
@@ -76,12 +83,12 @@ class KeptRun:
         """An identifier of the code of a unit's program, equal for equal code."""
         mine = [attempt for attempt in self.attempts if attempt.unit == unit.name and attempt.status == "ok"]
         folder = BASELINES if unit.baseline_of else TRAINERS
-        return version(self.run.id, self.description["environment"], mine, folder, self.versions)
+        return version(self.run.id, self.environment, mine, folder, self.versions)
 
     @property
     def commit(self) -> str:
         """The commit that the run was made from, shortened; a question mark without one."""
-        return (self.description["environment"]["git_commit"] or "?")[:SHORT]
+        return self.environment.commit[:SHORT]
 
 
 def load_run(run: Run, versions: Versions) -> KeptRun:
@@ -91,14 +98,14 @@ def load_run(run: Run, versions: Versions) -> KeptRun:
     plan = Plan.from_json(description["plan"])
     results = summarise(plan, attempts)
     return KeptRun(
-        run,
-        description,
-        plan,
-        attempts,
-        results,
-        judge(run, plan, attempts, results),
-        program_starts(run.files, plan, attempts),
-        kind_of(plan).analyse(run, plan, attempts, results),
-        versions,
-        evidence,
+        run=run,
+        description=description,
+        plan=plan,
+        attempts=attempts,
+        results=results,
+        judgement=judge(run, plan, attempts, results),
+        starts=program_starts(run.files, plan, attempts),
+        findings=kind_of(plan).analyse(run, plan, attempts, results),
+        versions=versions,
+        evidence=evidence,
     )

@@ -71,7 +71,7 @@ def _derived(_: Translate, results: list[Result]) -> list[Section]:
         Field(_("Derived from"), lambda result: ", ".join(result.unit.derived_from)),
         Field(_("Layout (data x tensor x pipeline)"), lambda result: layout_text(result.unit)),
         Field(_("Precision"), lambda result: result.unit.precision),
-        Field(_("Iterations"), lambda result: result.unit.config["iterations"], count),
+        Field(_("Iterations"), lambda result: result.unit.config.iterations, count),
         Field(_("Global batch size"), lambda result: result.unit.global_batch, count),
         Field(_("Throughput (samples/s)"), lambda result: result.throughput, decimals(2)),
         Field(_("Latency (ms)"), lambda result: result.latency_ms, decimals(2)),

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from repro.analysis.bench import examine
 from repro.planning.plan import BASELINE_PARITY_TOLERANCE, BENCH, PARITY_ITERATIONS, PARITY_TOLERANCE, SMOKE
 from repro.planning.unit import Unit
-from repro.published.cases import load_catalogue
 from repro.published.rules import Rule, rule_of
+from repro.published.trainer_config import SYNTHETIC
 from repro.report.document import Block, Cell, Section, Table, Text
 from repro.report.run.baselines import within_sections
 from repro.report.run.data import ReportData
@@ -32,7 +32,7 @@ def bench_sections(_: Translate, data: ReportData) -> list[Section]:
         *verdict_sections(_, data.judgement),
         *([_no_claim(_)] if scale == SMOKE else _beside_published(_, data)),
         *within_sections(_, scale, results),
-        *expectation_sections(_, scale, results, data.description["environment"]["gpus"]),
+        *expectation_sections(_, scale, results, data.environment.gpus),
         *input_sections(_, data),
         _results(_, data),
         *([_parity(_, data)] if data.parities else []),
@@ -59,12 +59,9 @@ def _no_claim(_: Translate) -> Section:
 
 
 def _beside_published(_: Translate, data: ReportData) -> list[Section]:
-    if not any(result.unit.stands_for for result in data.results):
+    pairs = [(result, case.published) for result in data.results if (case := result.unit.published_case)]
+    if not pairs:
         return []
-    published = {case.name: case.published for case in load_catalogue().cases}
-    pairs = [
-        (candidate, published[candidate.unit.stands_for[0]]) for candidate in data.results if candidate.unit.stands_for
-    ]
     fields = (
         Field(_("Case"), lambda pair: pair[0].unit.name),
         Field(_("Training program"), lambda pair: _(PROGRAMS[pair[0].unit.program])),
@@ -116,7 +113,7 @@ def _results(_: Translate, data: ReportData) -> Section:
 
 
 def _stands_for_nothing(_: Translate, unit: Unit) -> str:
-    read = unit.config["data"]["kind"] != "synthetic"
+    read = unit.config.data.kind != SYNTHETIC
     return _("the port's reader, not compared with anything") if read else _("reference for parity only")
 
 
@@ -152,11 +149,10 @@ def _parity(_: Translate, data: ReportData) -> Section:
 
 def method_section(_: Translate, data: ReportData) -> Section:
     """Which rule each report's cases were measured by, and where the rule is from."""
-    reports = {case.name: case.report for case in load_catalogue().cases}
     rules: dict[str, Rule] = {}
     for unit in data.plan.units:
-        for name in (*unit.stands_for, *unit.derived_from):
-            rules.setdefault(reports.get(name, name), rule_of(unit.rule))
+        if unit.stands_for or unit.derived_from:
+            rules.setdefault(unit.report, rule_of(unit.rule))
     rows = tuple(words(report, rule_text(_, rule), _(rule.source)) for report, rule in rules.items())
     text = Text(
         _(

@@ -9,6 +9,7 @@ from repro.analysis.results import Parity, Result
 from repro.analysis.verdict import Judgement
 from repro.planning.plan import Plan
 from repro.runs.attempts import AttemptRecord
+from repro.runs.environment import Environment
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,3 +43,8 @@ class ReportData:
     starts: dict[str, dict]
     findings: Any
     unrecorded: tuple[str, ...] = ()
+
+    @property
+    def environment(self) -> Environment:
+        """The machine and the software that the run was begun on."""
+        return Environment.from_json(self.description["environment"])

@@ -1,5 +1,6 @@
 """The sections of a run's report on where it ran: machine, code, reported versions, and the nodes of its attempts."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from repro.analysis.process_info import readable
@@ -7,42 +8,43 @@ from repro.planning.plan import Plan
 from repro.report.document import Column, Section, Table, Text
 from repro.report.tables import words
 from repro.runs.attempts import AttemptRecord
+from repro.runs.environment import Environment
 from repro.utils.i18n import Translate
 
 
 def environment_section(
-    _: Translate, environment: dict, starts: dict[str, dict], baseline: dict | None = None
+    _: Translate, environment: Environment, starts: dict[str, dict], baseline: dict | None = None
 ) -> Section:
     """The machine as it was read when the run was planned, and each program's versions as its processes reported them.
 
     `baseline` is how baselines were started, as `repro.planning.baselines.BaselineProgram.as_json` records it.
     """
-    gpus = [f"{gpu['name']} ({gpu['memory.total']} MiB)" for gpu in environment["gpus"]]
+    gpus = [f"{gpu['name']} ({gpu['memory.total']} MiB)" for gpu in environment.gpus]
     processor = _("{model}; logical CPUs: {count}, usable: {usable}").format(
-        model=environment["cpu"], count=environment["cpu_count"], usable=environment["cpu_affinity"]
+        model=environment.cpu, count=environment.cpu_count, usable=environment.cpu_affinity
     )
     rows = [
-        *_cluster(_, environment.get("cluster")),
-        (_("Controller") if "cluster" in environment else _("Host"), environment["host"]),
-        (_("System"), f"{environment['system']}, Linux {environment['kernel']}"),
+        *_cluster(_, environment.cluster),
+        (_("Controller") if environment.cluster else _("Host"), environment.host),
+        (_("System"), f"{environment.system}, Linux {environment.kernel}"),
         (_("Processor"), processor),
-        (_("Memory"), f"{environment['memory_mib']} MiB"),
+        (_("Memory"), f"{environment.memory_mib} MiB"),
         ("GPU", ", ".join(gpus) or _("none")),
-        *([(_("Driver"), environment["gpus"][0]["driver_version"])] if gpus else []),
-        *_runtime(_, environment.get("runtime")),
-        *_stack(_, environment.get("stack")),
-        *_cache(_, environment.get("jit_cache")),
-        *_kernels(_, environment.get("kernels")),
+        *([(_("Driver"), environment.gpus[0]["driver_version"])] if gpus else []),
+        *_runtime(_, environment.runtime),
+        *_stack(_, environment.stack),
+        *_cache(_, environment.jit_cache),
+        *_kernels(_, environment.kernels),
         *_baseline(_, baseline),
-        (_("Controller's Python"), environment["controller_python"]),
-        *((f"SHA-256 {name}", f"`{value}`") for name, value in environment["locks_sha256"].items()),
+        (_("Controller's Python"), environment.controller_python),
+        *((f"SHA-256 {name}", f"`{value}`") for name, value in environment.locks_sha256.items()),
     ]
     columns = (Column(_("Item")), Column(_("Value")))
     table = Table("environment", columns, tuple(words(*row) for row in rows), _("Machine and set-up:"))
     return Section("environment", _("Environment"), (table, *([_programs(_, starts)] if starts else [])))
 
 
-def _cluster(_: Translate, cluster: dict | None) -> list[tuple[str, str]]:
+def _cluster(_: Translate, cluster: Mapping | None) -> list[tuple[str, str]]:
     """The nodes that the ranks ran on; the rows below are then of the controller."""
     if not cluster:
         return []
@@ -67,7 +69,7 @@ def _cluster(_: Translate, cluster: dict | None) -> list[tuple[str, str]]:
     ]
 
 
-def _runtime(_: Translate, runtime: dict | None) -> list[tuple[str, str]]:
+def _runtime(_: Translate, runtime: Mapping | None) -> list[tuple[str, str]]:
     """The image that the ranks of one machine ran in."""
     if not runtime:
         return []
@@ -75,7 +77,7 @@ def _runtime(_: Translate, runtime: dict | None) -> list[tuple[str, str]]:
     return [(_("Image"), f"`{runtime['image']}` {identity} ({runtime['version']})")]
 
 
-def _stack(_: Translate, stack: dict | None) -> list[tuple[str, str]]:
+def _stack(_: Translate, stack: Mapping | None) -> list[tuple[str, str]]:
     """Libraries and settings for OneFlow besides its wheel; baselines only get NCCL's settings."""
     if not stack:
         return []
@@ -87,7 +89,7 @@ def _stack(_: Translate, stack: dict | None) -> list[tuple[str, str]]:
     ]
 
 
-def _cache(_: Translate, cache: dict | None) -> list[tuple[str, str]]:
+def _cache(_: Translate, cache: Mapping | None) -> list[tuple[str, str]]:
     """Warm or cold: it decides the time to the first row, not the throughput."""
     if not cache:
         return []
@@ -95,7 +97,7 @@ def _cache(_: Translate, cache: dict | None) -> list[tuple[str, str]]:
     return [(_("Cache of compiled GPU code at the start"), state.format(mib=cache["mib"], path=cache["path"]))]
 
 
-def _kernels(_: Translate, kernels: dict | None) -> list[tuple[str, str]]:
+def _kernels(_: Translate, kernels: Mapping | None) -> list[tuple[str, str]]:
     """What `repro.launch.kernels.Kernels.record` kept of the comparison of this GPU with the CPU."""
     if not kernels:
         return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from repro.analysis.results import Result
 from repro.perfmodel.hardware import HardwareError
@@ -13,7 +13,7 @@ from repro.report.tables import Field, count, decimals, factor, table
 from repro.utils.i18n import Translate
 
 
-def expectation_sections(_: Translate, scale: str, results: Sequence[Result], gpus: Sequence[dict]) -> list[Section]:
+def expectation_sections(_: Translate, scale: str, results: Sequence[Result], gpus: Sequence[Mapping]) -> list[Section]:
     """One section for a run at the published scale, none for another.
 
     results : the run's results; the model knows the units of published cases, and those derived from them.

@@ -6,7 +6,7 @@ from repro.analysis.relations import Relation, baseline_relations, scaling_relat
 from repro.analysis.results import Result
 from repro.models.programs import PUBLISHED
 from repro.planning.plan import SMOKE
-from repro.published.cases import Case, load_catalogue
+from repro.published.cases import Case
 from repro.report.charts.canvas import STYLES
 from repro.report.charts.figure import FigureSpec, efficiency, repeats_caption, repeats_chart
 from repro.report.charts.lines import GridChart, LineChart, Series
@@ -53,8 +53,7 @@ def _same_model(results: Iterable[Result]) -> list[list[Result]]:
     """Results of one report and model shape together, in the run's order."""
     groups: dict[tuple, list[Result]] = {}
     for result in results:
-        config = result.unit.config
-        key = (result.unit.report, result.unit.precision, tuple(sorted(config["shape"].items())))
+        key = (result.unit.report, result.unit.precision, tuple(sorted(result.unit.config.shape.items())))
         groups.setdefault(key, []).append(result)
     return list(groups.values())
 
@@ -101,10 +100,9 @@ def _memory_figure(results: list[Result], device: str) -> FigureSpec:
 
 def _scaling_figures(results: list[Result]) -> list[FigureSpec]:
     """Measured and published efficiency at a fixed batch a GPU, a figure for each case with several GPU counts."""
-    cases = {case.name: case for case in load_catalogue().cases}
     lines: dict[tuple, list[tuple[Case, Result]]] = {}
     for result in results:
-        case = cases.get(result.unit.case) if result.unit.stands_for and result.unit.program == PUBLISHED else None
+        case = result.unit.published_case if result.unit.program == PUBLISHED else None
         if case and case.layout.world_size == case.layout.data:
             key = (case.report, case.micro_batch, case.optimizer_sharding, tuple(sorted(case.shape.items())))
             lines.setdefault(key, []).append((case, result))

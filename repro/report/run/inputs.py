@@ -43,7 +43,7 @@ def input_sections(_: Translate, data: ReportData) -> list[Section]:
                 )
             )
         )
-    reading = {unit.name for unit in data.plan.units if "standin" in (unit.config.get("data") or {})}
+    reading = {unit.name for unit in data.plan.units if unit.config.data.standin}
     if data.plan.scale == SMOKE and reading & data_by_unit.keys():
         texts.append(
             Text(

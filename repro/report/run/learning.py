@@ -28,7 +28,7 @@ def learning_section(_: Translate, learning: Convergence, description: dict) -> 
     fields = (
         Field(_("Configuration"), lambda result: result.unit.name),
         Field(_("Must be below"), lambda result: result.goal.meaning.text(_)),
-        Field(_("Iterations"), lambda result: result.unit.config["iterations"], count),
+        Field(_("Iterations"), lambda result: result.unit.config.iterations, count),
         Field(_("Initial loss (bits)"), lambda result: _bits(_first(result)), decimals(3)),
         Field(_("Must be below (bits)"), lambda result: _bits(result.goal.limit), decimals(3)),
         Field(_("Reached (bits)"), lambda result: _bits(result.reached), decimals(3)),

@@ -89,7 +89,7 @@ def _tolerances(_: Translate, curves: Curves) -> Table:
     tolerances: dict[tuple[str, str], CurveTolerance] = {}
     for comparison in curves.comparisons:
         if comparison.tolerance and comparison.unit.role != ERROR:
-            tolerances.setdefault((comparison.unit.model, comparison.unit.config["precision"]), comparison.tolerance)
+            tolerances.setdefault((comparison.unit.model, comparison.unit.config.precision), comparison.tolerance)
     fields = (
         Field(_("Model"), lambda row: row[0][0]),
         Field(_("Precision"), lambda row: row[0][1]),
@@ -144,18 +144,18 @@ def curve_figures(curves: Curves) -> list[FigureSpec]:
 
 def _figure(model: str, comparisons: list[CurveComparison]) -> FigureSpec:
     tolerances = {
-        comparison.unit.config["precision"]: comparison.tolerance.value
+        comparison.unit.config.precision: comparison.tolerance.value
         for comparison in comparisons
         if comparison.tolerance and comparison.unit.role != ERROR
     }
     references = {
-        comparison.reference_losses for comparison in comparisons if comparison.unit.config["precision"] == "fp32"
+        comparison.reference_losses for comparison in comparisons if comparison.unit.config.precision == "fp32"
     }
 
     def chart(_: Translate) -> CurveChart:
         kinds = (
-            (_("layouts in fp32"), lambda unit: (unit.role, unit.config["precision"]) == (LAYOUT, "fp32")),
-            (_("layouts in AMP"), lambda unit: (unit.role, unit.config["precision"]) == (LAYOUT, "amp")),
+            (_("layouts in fp32"), lambda unit: (unit.role, unit.config.precision) == (LAYOUT, "fp32")),
+            (_("layouts in AMP"), lambda unit: (unit.role, unit.config.precision) == (LAYOUT, "amp")),
             (_("control perturbations"), lambda unit: unit.role == CONTROL),
             (_("injected errors"), lambda unit: unit.role == ERROR),
         )

@@ -43,9 +43,9 @@ def network_section(_: Translate, plan: Plan, attempts: list[AttemptRecord]) -> 
 
 def _row(_: Translate, unit: Unit, adapter: str, attempts: list[AttemptRecord]) -> tuple[Cell, ...]:
     by_attempt = [[port for port in traffic(attempt.adapters) if port.adapter == adapter] for attempt in attempts]
-    device = unit.config["device"]
+    device = unit.config.device
     said = sorted({claim for attempt in attempts for claim in claims(attempt.transport, attempt.rdma, device)})
-    silent = any(silent_nodes(attempt.adapters, unit.config["iterations"]) for attempt in attempts) if said else False
+    silent = any(silent_nodes(attempt.adapters, unit.config.iterations) for attempt in attempts) if said else False
     agrees = Cell("–") if not said else Cell(_("NO"), tone="bad") if silent else Cell(_("yes"), tone="good")
     return (
         Cell(unit.name),

@@ -18,6 +18,7 @@ from repro.report.run.kinds import Kind, kind_of
 from repro.report.run.network import network_section
 from repro.report.run.programs import deviation_section, program_rows
 from repro.report.tables import figure, words
+from repro.runs.environment import Environment
 from repro.runs.failures import Failure
 from repro.runs.files import check_plain
 from repro.runs.manifest import discard_derived
@@ -103,16 +104,16 @@ def read(run: Run, tolerance: float | None = None) -> ReportData:
     frame = result_frame(plan, attempts)
     results = results_of(plan, frame)
     return ReportData(
-        description,
-        plan,
-        attempts,
-        frame,
-        results,
-        parities(plan, attempts),
-        judge(run, plan, attempts, results, tolerance),
-        program_starts(run.files, plan, attempts),
-        kind_of(plan).analyse(run, plan, attempts, results),
-        tuple(run.unrecorded()),
+        description=description,
+        plan=plan,
+        attempts=attempts,
+        result_frame=frame,
+        results=results,
+        parities=parities(plan, attempts),
+        judgement=judge(run, plan, attempts, results, tolerance),
+        starts=program_starts(run.files, plan, attempts),
+        findings=kind_of(plan).analyse(run, plan, attempts, results),
+        unrecorded=tuple(run.unrecorded()),
     )
 
 
@@ -130,12 +131,12 @@ def build(data: ReportData, language: str) -> Document:
         *_unrecorded(_, data),
         *([_skipped(_, data)] if data.plan.skipped else []),
         deviation_section(_, language, data.plan.units),
-        environment_section(_, description["environment"], data.starts, description.get("baseline")),
+        environment_section(_, data.environment, data.starts, description.get("baseline")),
         *kind.closing(_, data),
     )
     created = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(description["created"]))
     lead = _("Generated on {date} by `{command}`, from commit {commit}.").format(
-        date=created, command=description["command"], commit=_commit(_, description["environment"])
+        date=created, command=description["command"], commit=_commit(_, data.environment)
     )
     return Document(
         language,
@@ -146,9 +147,8 @@ def build(data: ReportData, language: str) -> Document:
     )
 
 
-def _commit(_: Translate, environment: dict) -> str:
-    commit = (environment["git_commit"] or "?")[:12]
-    changed = environment["git_changed_files"]
+def _commit(_: Translate, environment: Environment) -> str:
+    commit, changed = environment.commit[:12], environment.git_changed_files
     return _("{commit} with {n} changed files").format(commit=commit, n=changed) if changed else commit
 
 

@@ -56,7 +56,7 @@ def _trainings(_: Translate, rehearsal: Rehearsal, named: dict[str, Case]) -> Ta
     fields = (
         Field(_("Published cases"), lambda training: _cases(_, training)),
         Field(_("Program"), lambda training: training.unit.program),
-        Field(_("Layout"), lambda training: "x".join(map(str, training.unit.config["layout"].values()))),
+        Field(_("Layout"), lambda training: str(training.unit.config.layout)),
         Field(_("Ranks"), lambda training: training.unit.world_size, count),
         Field(_("Ended"), lambda training: _ended(_, training)),
         Field(_("Seconds"), lambda training: training.seconds, count),

@@ -140,6 +140,6 @@ def home_figures(content: Content, language: str, folder: Path) -> list[Figure]:
 
 
 def _coverage(content: Content) -> FigureSpec:
-    return coverage_figure(
-        levels(every_unit(content.hosts), [case.name for case in content.audit.material.catalogue.ported])
-    )
+    catalogue = content.audit.material.catalogue
+    cases = catalogue.ported
+    return coverage_figure(catalogue, levels(every_unit(content.hosts), cases, [case.name for case in cases]))

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from repro.models.programs import KINDS, PUBLISHED, TUNED
-from repro.planning.derived import case_in_precision
 from repro.report import numbers, tables
 from repro.report.document import Cell, Table
 from repro.report.host.answer import NAMED, sizes
@@ -106,7 +105,7 @@ def scaling(_: Translate, hosts: Sequence[MeasuredHost]) -> str:
 
 def _comparable(rows: Iterable[HostRow]) -> list[HostRow]:
     """The rows of OneFlow with the newest code in the precision of the case that they are or were derived from."""
-    return [row for row in current(rows) if case_in_precision(row.unit)]
+    return [row for row in current(rows) if row.unit.case_in_precision]
 
 
 def _kind(row: HostRow) -> tuple[str, str]:

@@ -11,7 +11,9 @@ from repro.launch.nodes.commands import NodeFacts, network_environment
 from repro.launch.nodes.work import dry_lines, work_of
 from repro.launch.placement import place
 from repro.planning.unit import Unit
+from repro.published.cases import Layout
 from tests.support.clusters import DIGEST, NODES, V100
+from tests.support.runs import CONFIG
 
 CPUS = ("0-19,40-59",) * 4 + ("20-39,60-79",) * 4
 HOSTS = [
@@ -21,7 +23,7 @@ HOSTS = [
 
 
 def unit(data=1, tensor=1, pipeline=1, device="cuda", name="case"):
-    config = {"layout": {"data": data, "tensor": tensor, "pipeline": pipeline}, "device": device}
+    config = replace(CONFIG, layout=Layout(data, tensor, pipeline), device=device)
     return Unit(name, "gpt", config, {}, 8)
 
 

@@ -17,7 +17,6 @@ from repro.launch.nodes.datasets import ABSENT, bring, folder_on_nodes, take_arg
 from repro.planning.datasets import Dataset
 from repro.planning.loss_curves import make_curve_plan
 from repro.planning.plan import PlanError
-from repro.planning.program_data import reads
 from repro.utils.paths import sha256_of
 from tests.support.clusters import V100
 from tests.support.recorded import Recorded
@@ -110,8 +109,8 @@ def test_a_plan_reads_the_data_of_its_models_alone(text):
     there = replace(text, folder=type(text.folder)(folder))
     for model, expected in (("gpt", True), ("bert", False)):
         units = make_curve_plan(32, there.data, model=model).units
-        assert {reads(unit.config, folder) for unit in units} == {expected}
-    assert not reads({"data": {**there.data, "prefix": f"{folder}-other/text"}}, folder)
+        assert {unit.config.data.is_in(folder) for unit in units} == {expected}
+    assert not replace(there.data, prefix=f"{folder}-other/text").is_in(folder)
 
 
 def test_where_nothing_brings_data_that_is_said(text):

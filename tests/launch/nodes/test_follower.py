@@ -10,8 +10,8 @@ from repro.launch.attempt import Limits, PauseDetector, StallDetector, interrupt
 from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.nodes.follower import AttemptFollower
 from repro.launch.nodes.work import NodeWork, work_of
-from repro.planning.plan import make_plan
-from repro.published.cases import load_catalogue
+from repro.planning.plan import Wanted, make_plan
+from repro.published.cases import Layout, load_catalogue
 from tests.support.clusters import NODES, V100
 from tests.support.patience import patience
 
@@ -21,8 +21,8 @@ BEGUN = '{"event": "start", "rank": 3, "time": 1}\n'
 
 @pytest.fixture
 def follower(tmp_path):
-    unit = make_plan(load_catalogue().select("bert", None), 0, "smoke", 1, processes=1).units[0]
-    unit = replace(unit, config={**unit.config, "layout": {"data": 4, "tensor": 1, "pipeline": 1}})
+    unit = make_plan(load_catalogue().select("bert", None), 0, Wanted(scale="smoke", repeats=1), processes=1).units[0]
+    unit = replace(unit, config=replace(unit.config, layout=Layout(4)))
     work = work_of(CLUSTER, UploadedCode(), unit, True, 29500, "run", "repeat-1.attempt-1")
     return AttemptFollower(work, tmp_path, Limits())
 

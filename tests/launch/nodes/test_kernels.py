@@ -17,7 +17,7 @@ from repro.launch.nodes import kernels as on_nodes
 from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.nodes.target import ClusterTarget
 from repro.launch.ssh.launcher import SshLauncher
-from repro.planning.plan import make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.runs.record import Run
 from tests.support.paths import TRAINER_PYTHON
@@ -65,7 +65,7 @@ def bench(cluster, tmp_path):
         changed = replace(cluster, **changes)
         code = UploadedCode(standins(tmp_path / "programs"), changed.stack == "cu102-modern")
         launcher = SshLauncher(ClusterTarget(changed, code, changed.port))
-        plan = make_plan(load_catalogue().select(model, None), 1, "published", 1)
+        plan = make_plan(load_catalogue().select(model, None), 1, Wanted(scale="published", repeats=1))
         session = Session(invocation=Invocation("bench", {}), options=RunOptions(runs=tmp_path / "runs"))
         try:
             session.run_on_cluster(None, launcher, lambda: (plan, {}))
@@ -106,7 +106,7 @@ def test_a_model_that_nodes_compute_wrongly_is_never_started(bench, gpu, compare
 def test_what_cannot_be_compared_is_never_started(cluster, gpu, tmp_path):
     """The real program, and no GPU behind nvidia-smi."""
     gpu("Tesla V100-SXM2-16GB")
-    plan = make_plan(load_catalogue().select("gpt", "DP_1x1x1*"), 1, "published", 1)
+    plan = make_plan(load_catalogue().select("gpt", "DP_1x1x1*"), 1, Wanted(scale="published", repeats=1))
     session = Session(invocation=Invocation("bench", {}), options=RunOptions(runs=tmp_path / "runs"))
     launcher = SshLauncher(ClusterTarget(cluster, UploadedCode(), cluster.port))
     with pytest.raises(KernelError, match="node0: the operators cannot be compared with the CPU: rank 0 on node0"):

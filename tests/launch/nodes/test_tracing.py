@@ -13,14 +13,16 @@ from repro.launch.nodes.tracing import Tracing
 from repro.launch.nodes.work import work_of
 from repro.launch.select import select
 from repro.planning.unit import Unit
+from repro.published.cases import Layout
 from tests.support.clusters import V100
+from tests.support.runs import CONFIG
 
 HOSTS = [NodeFacts(f"10.1.0.{i}", "1000:1000", "/var/lib/w/venv/launch.py") for i in range(1, 5)]
 TRACER = f"/var/lib/w/compat/{library_name('kernel_trace')}"
 
 
 def orders(cluster, tracing=Tracing("/opt/cupti"), **more):  # noqa: B008
-    config = {"layout": {"data": 16, "tensor": 1, "pipeline": 1}, "device": "cuda"}
+    config = replace(CONFIG, layout=Layout(16), device="cuda")
     made = Unit("case", "gpt", config, {}, 8, **more)
     work = work_of(cluster, UploadedCode(), made, False, 29500, "run-1", "repeat-1.attempt-1")
     return [replace(work, tracing=tracing).order(index, HOSTS) for index in range(2)]

@@ -26,8 +26,10 @@ from repro.launch.slurm.batch_script import JobRequest, work_of_step
 from repro.launch.slurm.client import SlurmClient, SlurmError, SlurmJob, parse_account, parse_job
 from repro.launch.slurm.jobs import Jobs
 from repro.planning.unit import Unit
+from repro.published.cases import Layout
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
 from tests.support.patience import patience, wait_until
+from tests.support.runs import CONFIG
 from tests.support.slurm import lay_slurm
 
 ODD = 'it\'s "a" $(touch x) `y` \\ case'
@@ -66,16 +68,7 @@ def cluster_of(folder, **changes):
 
 
 def unit_of(ranks=4, name="bert_4x1x1", **changes):
-    config = {
-        "model": "bert",
-        "layout": {"data": ranks, "tensor": 1, "pipeline": 1},
-        "micro_batch": 8,
-        "device": "cpu",
-        "accumulation_steps": 1,
-        "iterations": 5,
-        "log_generation": "C",
-        **changes,
-    }
+    config = replace(CONFIG, layout=Layout(ranks), iterations=5, **changes)
     return Unit(name, "bert", config, {}, 8 * ranks)
 
 

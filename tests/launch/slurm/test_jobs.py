@@ -42,9 +42,9 @@ from repro.launch.slurm.jobs import Jobs, Size
 from repro.launch.slurm.launcher import SlurmLauncher
 from repro.launch.traced import traced_on_nodes
 from repro.planning.datasets import Dataset
-from repro.planning.plan import Plan, PlanError, make_plan
+from repro.planning.plan import Plan, PlanError, Wanted, make_plan
 from repro.planning.profiling import as_profile
-from repro.published.cases import load_catalogue
+from repro.published.cases import Layout, load_catalogue
 from repro.runs.record import Run
 from repro.utils.paths import sha256_of
 from tests.support.compat import needs_gcc
@@ -110,19 +110,18 @@ def bench(tmp_path, cluster):
 
 def smoke(ranks=(4,), repeats=1) -> Plan:
     """Data parallel BERT on so many ranks each."""
-    plan = make_plan(load_catalogue().select("bert", None), 0, "smoke", repeats, processes=1)
+    plan = make_plan(load_catalogue().select("bert", None), 0, Wanted(scale="smoke", repeats=repeats), processes=1)
     unit = plan.units[0]
     units = []
     for count in ranks:
-        layout = {"data": count, "tensor": 1, "pipeline": 1}
-        config = {**unit.config, "layout": layout, "iterations": 6}
+        config = replace(unit.config, layout=Layout(count), iterations=6)
         units.append(replace(unit, name=f"bert on {count}", config=config, reference=None))
     return replace(plan, units=tuple(units))
 
 
 def on_gpus(models=("gpt", "resnet50")) -> Plan:
     """A published case of one GPU per model."""
-    plan = make_plan(load_catalogue().select(None, None), 1, "published", 1)
+    plan = make_plan(load_catalogue().select(None, None), 1, Wanted(scale="published", repeats=1))
     units = [next(unit for unit in plan.units if unit.model == model) for model in models]
     return replace(plan, units=tuple(units), looks=())
 
@@ -368,7 +367,7 @@ def asked(monkeypatch):
 def reading(plan: Plan, cluster: Cluster, dataset: Dataset) -> Plan:
     """The plan with units that read a data set where nodes have it."""
     data = replace(dataset, folder=Path(folder_on_nodes(cluster, dataset))).data
-    return replace(plan, units=tuple(replace(each, config={**each.config, "data": data}) for each in plan.units))
+    return replace(plan, units=tuple(replace(each, config=replace(each.config, data=data)) for each in plan.units))
 
 
 def test_data_is_brought_to_nodes_that_no_ssh_reaches(bench, cluster, text, asked, jobs_folder):

@@ -28,8 +28,8 @@ from repro.launch.ssh.agent_client import AgentClient
 from repro.launch.ssh.attempt import ssh_attempts
 from repro.launch.ssh.holding import held
 from repro.launch.ssh.nodes import NodePool, NodeSession
-from repro.planning.plan import make_plan
-from repro.published.cases import load_catalogue
+from repro.planning.plan import Wanted, make_plan
+from repro.published.cases import Layout, load_catalogue
 from repro.report.run.page import render
 from repro.runs.manifest import record
 from repro.runs.record import Run
@@ -77,8 +77,8 @@ def code(folder: Path, faults="", wait="") -> UploadedCode:
 
 
 def unit(ranks=2, name="bert, 'two' ranks"):
-    made = make_plan(load_catalogue().select("bert", None), 0, "smoke", 1, processes=1).units[0]
-    return replace(made, name=name, config={**made.config, "layout": {"data": ranks, "tensor": 1, "pipeline": 1}})
+    made = make_plan(load_catalogue().select("bert", None), 0, Wanted(scale="smoke", repeats=1), processes=1).units[0]
+    return replace(made, name=name, config=replace(made.config, layout=Layout(ranks)))
 
 
 def attempt(cluster, folder, faults="", wait="", ranks=2, **limits):
@@ -173,8 +173,11 @@ def test_retries_are_recorded_and_never_hide_what_failed(cluster, tmp_path):
         f"    open(flag, 'w').close()\n    sys.exit('first time')\n"
         f"runpy.run_path({str(STANDIN)!r}, run_name='__main__')\n"
     )
-    plan = replace(make_plan(load_catalogue().select("bert", None), 0, "smoke", 1, processes=1), units=(unit(1),))
-    run = Run.create("test", {"plan": plan.as_json(), "environment": {}}, tmp_path / "runs")
+    plan = replace(
+        make_plan(load_catalogue().select("bert", None), 0, Wanted(scale="smoke", repeats=1), processes=1),
+        units=(unit(1),),
+    )
+    run = Run.create("test", {"plan": plan.as_json(), "environment": capture().as_json()}, tmp_path / "runs")
     with NodePool(cluster, UploadedCode(script), "tests") as pool:
         Bench(run, plan, Silent(), ssh_attempts(pool, run.id, Limits(), True), retries=2).run_all()
     first, second = run.attempts()
@@ -185,8 +188,11 @@ def test_retries_are_recorded_and_never_hide_what_failed(cluster, tmp_path):
 
 def test_a_signal_ends_what_runs_on_nodes_and_is_recorded(cluster, tmp_path):
     """It comes while the attempt waits; another, as it begins to end what it started, does not break that off."""
-    plan = replace(make_plan(load_catalogue().select("bert", None), 0, "smoke", 1, processes=1), units=(unit(),))
-    run = Run.create("test", {"plan": plan.as_json(), "environment": {}}, tmp_path / "runs")
+    plan = replace(
+        make_plan(load_catalogue().select("bert", None), 0, Wanted(scale="smoke", repeats=1), processes=1),
+        units=(unit(),),
+    )
+    run = Run.create("test", {"plan": plan.as_json(), "environment": capture().as_json()}, tmp_path / "runs")
     kinds = (signal.SIGINT, signal.SIGTERM)
     before = {kind: signal.signal(kind, signal.default_int_handler) for kind in kinds}
 
@@ -528,8 +534,16 @@ def test_a_log_beyond_the_cap_keeps_its_ends_and_says_so(cluster, tmp_path, monk
 
 def test_record_report_and_verification_say_what_was_cut(cluster, tmp_path, monkeypatch):
     monkeypatch.setattr("repro.launch.nodes.work.LOG_CAP", 2 << 20)
-    plan = replace(make_plan(load_catalogue().select("bert", None), 0, "smoke", 1, processes=1), units=(unit(),))
-    described = {"created": time.time(), "command": "make bench", "plan": plan.as_json(), "environment": capture()}
+    plan = replace(
+        make_plan(load_catalogue().select("bert", None), 0, Wanted(scale="smoke", repeats=1), processes=1),
+        units=(unit(),),
+    )
+    described = {
+        "created": time.time(),
+        "command": "make bench",
+        "plan": plan.as_json(),
+        "environment": capture().as_json(),
+    }
     run = Run.create("test", described, tmp_path / "runs")
     with NodePool(cluster, noisy(tmp_path / "code", 6, 1), "tests") as pool:
         Bench(run, plan, Silent(), ssh_attempts(pool, run.id, Limits(), True)).run_all()

@@ -1,5 +1,7 @@
 """The sections and figures of a host's page on loss curves, convergence and profiles."""
 
+from dataclasses import replace
+
 from repro.analysis.convergence import Convergence, ConvergenceResult, Goal
 from repro.analysis.evidence import Evidence
 from repro.analysis.kernel_trace import Kernel, Profile
@@ -7,6 +9,7 @@ from repro.analysis.loss_curves import CurveComparison, CurveDeviation, Curves, 
 from repro.analysis.profiles import ProfileComparison, Profiled, Profiles
 from repro.planning.loss_curves import CONTROL, ERROR, LAYOUT
 from repro.planning.unit import Unit
+from repro.published.cases import Layout
 from repro.report.host.correctness import shown, shown_figures
 from repro.report.host.notes import Notes
 from repro.report.host.results import MeasuredHost
@@ -16,12 +19,14 @@ from repro.runs.record import Run
 from repro.utils.i18n import catalogue
 from tests.support.kept import H200
 from tests.support.pages import cells
+from tests.support.runs import CONFIG
+from tests.support.synthetic import environment
 
 ENGLISH = catalogue("en").gettext
 
 
 def host_of(tmp_path, *shown) -> MeasuredHost:
-    description = {"created": 1.79e9, "command": "make x", "environment": {"gpus": [H200]}}
+    description = {"created": 1.79e9, "command": "make x", "environment": environment(gpus=[H200], git_commit=None)}
     runs = (
         KeptRun(
             Run(tmp_path / f"run-{number}"),
@@ -41,7 +46,7 @@ def host_of(tmp_path, *shown) -> MeasuredHost:
 
 
 def unit(name, role="", model="gpt", **more) -> Unit:
-    config = {"layout": {"data": 4, "tensor": 1, "pipeline": 1}, "precision": "fp32", "iterations": 20}
+    config = replace(CONFIG, layout=Layout(4), iterations=20)
     return Unit(name, model, config, {}, 8, role=role, **more)
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from repro.planning.plan import make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.report.charts.coverage import AS_PUBLISHED, AUDITED, DERIVED, NOTHING
 from repro.report.host.coverage import covered_cases, levels, levels_of, same_configuration, units_run
@@ -18,13 +18,13 @@ def test_levels_follow_from_what_units_stand_for_and_are_derived_from(host):
     assert found["DP_1x1x1_2_1536x16"] == AS_PUBLISHED
     assert found["DP_8x1x1_16_1536x16"] == found["MP_1x8x1_16_1536x16"] == DERIVED
     assert found["bert_1n1g_bs96"] == AUDITED
-    assert levels(units_run(host), [])["bert_1n1g_bs96"] == NOTHING
+    assert levels(units_run(host), host.catalogue.ported, [])["bert_1n1g_bs96"] == NOTHING
 
 
 def test_what_ran_both_ways_counts_as_published(host):
     units = units_run(host)
     both = [*units, replace(units[0], stands_for=("DP_8x1x1_16_1536x16",))]
-    assert levels(both, [])["DP_8x1x1_16_1536x16"] == AS_PUBLISHED
+    assert levels(both, host.catalogue.ported, [])["DP_8x1x1_16_1536x16"] == AS_PUBLISHED
 
 
 def test_failed_units_and_baselines_cover_nothing(host):
@@ -35,7 +35,7 @@ def test_failed_units_and_baselines_cover_nothing(host):
 
 
 def test_labels_tell_the_cases_of_a_report_on_as_many_gpus_apart(host):
-    drawn = covered_cases(ENGLISH, levels_of(host))
+    drawn = covered_cases(ENGLISH, host.catalogue, levels_of(host))
     assert len({(case.row, case.gpus, case.label) for case in drawn}) == len(drawn)
 
 
@@ -43,15 +43,15 @@ def test_only_layout_precision_and_batch_make_a_configuration_the_published_one(
     units = {unit.name: unit for unit in units_run(host)}
     single = units["DP_1x1x1_2_1536x16"]
     assert same_configuration(single).name == single.name
-    more = replace(single, config=single.config | {"iterations": 7})
+    more = replace(single, config=replace(single.config, iterations=7))
     assert same_configuration(more).name == single.name
-    assert same_configuration(replace(single, config=single.config | {"precision": "fp32"})) is None
+    assert same_configuration(replace(single, config=replace(single.config, precision="fp32"))) is None
     assert same_configuration(units["DP_8x1x1_16_1536x16.as_4x1x1"]) is None
 
 
 def test_tf32_is_never_the_published_precision():
     """Although the trainer's own precision is then that of the cases in fp32."""
     cases = load_catalogue().select("bert", "bert_1n8g_bs96")
-    (unit,), (exact,) = (make_plan(cases, 8, precision=each).units for each in ("tf32", "fp32"))
-    assert same_configuration(unit) is None and published_efficiency(unit) is None
-    assert same_configuration(exact) == cases[0] and published_efficiency(exact)
+    (unit,), (exact,) = (make_plan(cases, 8, Wanted(precision=each)).units for each in ("tf32", "fp32"))
+    assert same_configuration(unit) is None and published_efficiency(unit, load_catalogue().ported) is None
+    assert same_configuration(exact) == cases[0] and published_efficiency(exact, load_catalogue().ported)

@@ -8,6 +8,7 @@ from repro.analysis.evidence import Evidence
 from repro.report.host.evidence import evidence
 from repro.runs.digests import NAME, UNSIGNED, enter, lines, remove
 from repro.utils.i18n import Message, catalogue
+from tests.support.synthetic import ran_on
 
 KEY = f"SHA256:{'a' * 43}"
 COMMIT = "0" * 40
@@ -15,8 +16,9 @@ COMMIT = "0" * 40
 
 def kept(label, **found):
     run = SimpleNamespace(id=f"20261126-00000{label[1:]}-all-published")
-    described = {"environment": {"git_commit": COMMIT}}
-    return SimpleNamespace(began=label, run=run, description=described, evidence=Evidence(2, (), (), **found))
+    return SimpleNamespace(
+        began=label, run=run, environment=ran_on(git_commit=COMMIT), evidence=Evidence(2, (), (), **found)
+    )
 
 
 @pytest.fixture

@@ -80,10 +80,10 @@ def test_the_words_are_the_lowest_and_highest_of_a_models_configurations(host):
         one,
         measurements=(replace(one.measurements[0], steady=None, ratio=Ratio(0.8, Interval(0.7, 0.85, 0.95, "", ()))),),
     )
-    rows = SimpleNamespace(ratios=[one, other], configurations=[])
+    rows = SimpleNamespace(ratios=[one, other], configurations=[], catalogue=host.catalogue)
     (text,) = by_model(ENGLISH, rows)
     assert "port 0.80–0.90 (" in text
-    older = SimpleNamespace(ratios=[one, replace(other, current=False)], configurations=[])
+    older = SimpleNamespace(ratios=[one, replace(other, current=False)], configurations=[], catalogue=host.catalogue)
     assert "0.80" not in by_model(ENGLISH, older)[0], "older code is no result"
 
 
@@ -198,7 +198,7 @@ def test_the_first_figure_has_at_most_20_rows_and_says_how_many_are_left_out(hos
 
     def trained_in(precision, name):
         unit = measurement.result.unit
-        return replace(unit, name=name, config=unit.config | {"precision": precision})
+        return replace(unit, name=name, config=replace(unit.config, precision=precision))
 
     rows = [
         replace(

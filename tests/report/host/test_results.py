@@ -30,6 +30,7 @@ from repro.runs.record import RecordError
 from repro.utils.paths import sha256
 from repro.utils.stats import Interval, TooFew
 from tests.support.bent import chain_again
+from tests.support.configs import configured
 from tests.support.kept import bench_run, throughput
 
 
@@ -151,8 +152,8 @@ def test_each_precision_is_compared_with_the_baseline_in_it(host, model, precisi
     """A unit in TF32 says fp32 to its trainer, and none of the goals for fp32 applies to it."""
     aimed = replace(host, goals=goals_of(GOALS / "hopper.toml"))
     row = host.ratios[0]
-    config = {**row.unit.config, "model": model, "program": TUNED, "precision": precision.replace("tf32", "fp32")}
-    result = replace(row.results[-1], unit=replace(row.unit, config=config, tf32=precision == "tf32"))
+    unit = configured(row.unit, model=model, program=TUNED, precision=precision.replace("tf32", "fp32"))
+    result = replace(row.results[-1], unit=replace(unit, tf32=precision == "tf32"))
     measurement = replace(row.measurements[-1], result=result)
     goal = aimed._aimed(replace(row, measurements=(measurement,)), "ratio", baseline=baseline).goal
     assert (goal.at_least if goal else None) == least

@@ -9,7 +9,7 @@ import pytest
 from repro.analysis.cross_hardware import comparisons
 from repro.analysis.results import summarise
 from repro.models.programs import KINDS
-from repro.planning.plan import Plan, make_plan
+from repro.planning.plan import Plan, Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.report.host import measured
 from repro.report.host.goals import decided
@@ -20,6 +20,7 @@ from repro.runs.digests import REPRODUCED
 from repro.runs.record import Run
 from repro.utils.i18n import LANGUAGES, catalogue
 from repro.utils.stats import TooFew
+from tests.support.configs import configured
 from tests.support.kept import bench_run, faster
 from tests.support.pages import cells
 
@@ -32,8 +33,7 @@ ENGLISH = catalogue("en").gettext
 def again(kept, number, factor=1.0, commit="", code=None):
     """A later run of the same plan, in which OneFlow was this much faster; `commit` and `code` are those of programs."""
     run = replace_id(kept.run, f"run-{number}")
-    environment = kept.description["environment"]
-    environment = environment | ({"git_commit": commit, "git_changed_files": 0} if commit else {})
+    environment = kept.description["environment"] | ({"git_commit": commit, "git_changed_files": 0} if commit else {})
     attempts = [
         faster(replace(each, code={"sha256": code} if code else each.code), 1.0 if "pytorch" in each.unit else factor)
         for each in kept.attempts
@@ -164,7 +164,7 @@ def test_a_row_of_older_code_decides_nothing_whatever_its_interval(host, kept):
 def with_tuned(kept, code):
     """The run with the unit on one GPU in the tuned program as well, of this code, at the same speed."""
     unit = next(each for each in kept.plan.units if each.name == ONE_GPU)
-    tuned = replace(unit, name=f"{ONE_GPU}.tuned", program="tuned", config={**unit.config, "program": "tuned"})
+    tuned = replace(unit, name=f"{ONE_GPU}.tuned", program="tuned", config=replace(unit.config, program="tuned"))
     plan = replace(kept.plan, units=(*kept.plan.units, tuned))
     copies = [replace(each, unit=tuned.name, code={"sha256": code}) for each in kept.attempts if each.unit == ONE_GPU]
     attempts = [*kept.attempts, *copies]
@@ -187,7 +187,7 @@ def test_an_older_run_beside_another_baseline_is_superseded(host, kept):
     """A program that has changed since is no second row because what it stood beside has changed as well."""
     old, new = (row_of(over(host, again(kept, n, code=code))).measurements[0] for n, code in enumerate("ab", 1))
     unit = old.base.unit
-    elsewhere = replace(old, base=replace(old.base, unit=replace(unit, config=unit.config | {"seed": 7})))
+    elsewhere = replace(old, base=replace(old.base, unit=replace(unit, config=replace(unit.config, seed=7))))
     assert elsewhere.configuration != new.configuration
     (row,) = rows([elsewhere, new])
     assert [each.kept_run.run.id for each in row.measurements] == ["run-2"]
@@ -201,8 +201,8 @@ def test_an_older_run_of_other_iterations_is_superseded(host, kept):
     """What a program did before it was changed is no second row because it was trained for a shorter time."""
     old, new = (row_of(over(host, again(kept, n, code=code))).measurements[0] for n, code in enumerate("ab", 1))
     unit = old.result.unit
-    shorter = unit.config | {"iterations": 60, "log_interval": 10}
-    short = replace(old, result=replace(old.result, unit=replace(unit, config=shorter)))
+    shorter = configured(unit, iterations=60, log_interval=10)
+    short = replace(old, result=replace(old.result, unit=shorter))
     assert short.configuration != new.configuration
     (row,) = rows([short, new])
     assert [each.kept_run.run.id for each in row.measurements] == ["run-2"]
@@ -247,14 +247,21 @@ def test_a_run_of_now_would_be_in_the_row_of_the_kept_ones(case):
     """Settings that programs got since then do not make another configuration of what is trained alike."""
     plans = [Plan.from_json(Run(path).description()["plan"]) for path in REPRODUCED.glob("h200/runs/*-published.zip")]
     kept = {json.dumps(configuration(unit), sort_keys=True) for plan in plans for unit in plan.units}
-    now = make_plan(load_catalogue().select(None, case), 1, "published", 1, baselines=("pytorch",), programs=("tuned",))
+    now = make_plan(
+        load_catalogue().select(None, case),
+        1,
+        Wanted(scale="published", repeats=1, baselines=("pytorch",), programs=("tuned",)),
+    )
     assert len(now.units) == 2
     assert {json.dumps(configuration(unit), sort_keys=True) for unit in now.units} <= kept
 
 
 def test_a_baseline_beside_either_program_is_the_same_unless_it_computes_as_its_program_does():
     cases, variants = load_catalogue().select(None, "bert_1n1g_bs96"), ("pytorch", "pytorch-unfused")
-    plans = [make_plan(cases, 1, "published", 1, baselines=variants, programs=(program,)) for program in KINDS]
+    plans = [
+        make_plan(cases, 1, Wanted(scale="published", repeats=1, baselines=variants, programs=(program,)))
+        for program in KINDS
+    ]
     published, tuned = ({unit.variant: configuration(unit) for unit in plan.units} for plan in plans)
     assert {variant for variant in published if published[variant] == tuned[variant]} == {"pytorch"}
 

@@ -42,9 +42,6 @@ SAME_IN_CHINESE = {
     "loss",
     "CV",
     "{framework} {version}",
-    "LayerNorm",
-    "dropout",
-    "0.8.0 (ms)",
 }
 
 

@@ -1,5 +1,7 @@
 """The section on what a run ran on: nodes of a cluster, also where nothing is known of them."""
 
+from dataclasses import replace
+
 import pytest
 
 from repro.launch.host_environment import capture
@@ -19,7 +21,7 @@ from tests.support.clusters import V100
 )
 def test_nodes_without_a_fingerprint(language, message):
     environment = ClusterTarget(V100, UploadedCode(), 29500).environment("slurm", [], {})
-    section = environment_section(catalogue(language).gettext, {**capture(), **environment}, {})
+    section = environment_section(catalogue(language).gettext, environment, {})
     page = markdown(Document(language, "", "", (section,)), None)
     assert message in page
     assert "?" not in page, "no row of what is not known"
@@ -47,5 +49,5 @@ def test_the_image_of_one_machine_is_named_by_its_hash():
         ({"name": "docker", "version": "Docker 20.10", "image": "a:b", "id": "sha256:1"}, "sha256:1"),
         ({"name": "apptainer", "version": "apptainer 1.4.5", "image": "/a.sif", "sha256": "2f"}, "SHA-256 2f"),
     ):
-        section = environment_section(str, {**capture(), "runtime": runtime}, {})
+        section = environment_section(str, replace(capture(), runtime=runtime), {})
         assert f"`{runtime['image']}` {known} ({runtime['version']})" in str(section)

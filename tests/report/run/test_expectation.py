@@ -1,22 +1,25 @@
 """The expectation beside each measurement of a run."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from repro.perfmodel.work import PUBLISHED_PROGRAM
+from repro.published.cases import Layout, load_catalogue
 from repro.report.run.expectation import expectation_sections
 from repro.utils.i18n import LANGUAGES, catalogue
+from tests.support.runs import CONFIG
 
 
 def result(name: str, throughput: float | None):
-    case = "" if name.endswith(".pytorch") else name.split(".")[0]
+    case = None if name.endswith(".pytorch") else load_catalogue().case(name.split(".")[0])
     unit = SimpleNamespace(
         name=name,
         case=case,
         program=PUBLISHED_PROGRAM,
         derived_from=(),
-        config={"program": PUBLISHED_PROGRAM},
+        config=CONFIG,
         tf32=False,
     )
     return SimpleNamespace(unit=unit, throughput=throughput, memory_mib=None)
@@ -38,10 +41,9 @@ def section(language: str, gpus=V100S, results=RESULTS):
 
 
 def test_shrunk_layouts_have_an_expectation_of_their_own_and_baselines_none():
-    layout = {"data": 4, "tensor": 1, "pipeline": 1}
     shrunk = result("DP_8x1x1_16_1536x16.as_4x1x1", 20.0)
     shrunk.unit.derived_from = ("DP_8x1x1_16_1536x16",)
-    shrunk.unit.config |= {"layout": layout, "precision": "amp"}
+    shrunk.unit.config = replace(CONFIG, layout=Layout(4), precision="amp")
     rows = section("en", results=[RESULTS[0], shrunk, result("DP_8x1x1_16_1536x16.pytorch", 38.0)]).blocks[-1].rows
     assert [row[0].text for row in rows] == ["DP_8x1x1_16_1536x16", "DP_8x1x1_16_1536x16.as_4x1x1"]
     assert rows[1][2].sort == pytest.approx(rows[0][2].sort / 2, rel=0.1)

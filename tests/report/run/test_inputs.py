@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from repro.planning.plan import make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.planning.program_data import with_data
 from repro.published.cases import load_catalogue
 from repro.report.document import Document, markdown
@@ -29,7 +29,7 @@ SAID = {
 
 
 def page(data: dict[str, dict], language: str = "en", gpus: int = 1, **options) -> str:
-    plan = with_data(make_plan(load_catalogue().select("resnet50", "*1n1g*"), gpus, **options))
+    plan = with_data(make_plan(load_catalogue().select("resnet50", "*1n1g*"), gpus, Wanted(**options)))
     attempts = [recorded({"unit": unit, "data": facts}) for unit, facts in data.items()]
     sections = input_sections(catalogue(language).gettext, SimpleNamespace(plan=plan, attempts=attempts))
     return markdown(Document(language, "", "", tuple(sections)), None)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from repro.analysis.compare_runs import compare
-from repro.planning.plan import REDUCED, SMOKE, Plan, PlanError, make_plan
+from repro.planning.plan import REDUCED, SMOKE, Plan, PlanError, Wanted, make_plan
 from repro.planning.profiling import as_profile
 from repro.published.cases import load_catalogue
 from repro.report.charts.figure import FigureSpec
@@ -61,7 +61,7 @@ def falling():
 
 
 def planned(kind: str) -> Plan:
-    plan = make_plan(load_catalogue().select(None, CASE), 0, SMOKE, 1)
+    plan = make_plan(load_catalogue().select(None, CASE), 0, Wanted(scale=SMOKE, repeats=1))
     units = tuple(replace(unit, stands_for=(), reference=None) for unit in plan.units)
     return replace(plan, scale=REDUCED, units=units, kind=kind)
 

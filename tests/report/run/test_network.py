@@ -14,7 +14,8 @@ NCCL = {"networks": {}, "ways": ["P2P", "NET/IB"]}
 
 def plan():
     units = [
-        SimpleNamespace(name=name, label="published", config={"iterations": 10, "device": "cpu"}) for name in ("a", "b")
+        SimpleNamespace(name=name, label="published", config=SimpleNamespace(iterations=10, device="cpu"))
+        for name in ("a", "b")
     ]
     return SimpleNamespace(units=units)
 

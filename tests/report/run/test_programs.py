@@ -1,5 +1,6 @@
 """What the first table of a run's report says of the training programs."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -8,18 +9,9 @@ from repro.planning.unit import Unit
 from repro.report.run.programs import program_rows
 from repro.utils.i18n import catalogue
 from tests.support.attempts import recorded
+from tests.support.runs import CONFIG
 
-CONFIG = {
-    "model": "gpt",
-    "program": "tuned",
-    "log_generation": "E",
-    "precision": "amp",
-    "layout": {"data": 1, "tensor": 1, "pipeline": 1},
-    "data": {"kind": "synthetic"},
-    "accumulation_steps": 1,
-    "optimizer_sharding": 0,
-    "activation_checkpointing": False,
-}
+TUNED = replace(CONFIG, model="gpt", program="tuned", log_generation="E", precision="amp")
 
 
 @pytest.mark.parametrize(
@@ -32,7 +24,7 @@ CONFIG = {
     ],
 )
 def test_configurations_with_operators_of_our_own_are_named(operators, said):
-    units = [Unit(name, "gpt", CONFIG, {}, 8) for name in ("DP", "MP")]
+    units = [Unit(name, "gpt", TUNED, {}, 8) for name in ("DP", "MP")]
     attempts = [recorded({"unit": unit.name, "operators": operators}) for unit in units]
     data = SimpleNamespace(plan=SimpleNamespace(units=units), attempts=attempts, starts={})
     rows = [[cell.text for cell in row] for row in program_rows(catalogue("en").gettext, data)]

@@ -1,0 +1,109 @@
+"""What a run records of the machine and the software that it ran on: its form, and its one reader and one writer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from repro.published.trainer_config import COUNT, RANKS
+from repro.published.validators import bounded, line, mapping, optional, several, table, text
+from repro.utils.records import as_json, values_of
+
+GPU = table({}, ("name",), optional(line()))
+FORM = table(
+    {
+        **dict.fromkeys(("host", "system", "kernel", "cpu", "controller_python"), optional(line())),
+        **dict.fromkeys(("cpu_count", "cpu_affinity", "memory_mib", "git_changed_files"), optional(bounded(0, COUNT))),
+        "git_commit": optional(text(r"[0-9a-f]{0,64}", "a commit")),
+        "gpus": several(GPU, RANKS),
+        "locks_sha256": mapping(line()),
+        "machine": table(
+            dict.fromkeys(("id", "start"), text(r"[0-9a-f]{16}", "16 hexadecimal digits")), ("id", "start")
+        ),
+        **dict.fromkeys(("cluster", "stack", "kit", "jit_cache"), optional(table({}))),
+    }
+)
+"""The environment in `run.json`."""
+WRITTEN_AS_NULL = ("cpu_count", "stack", "jit_cache", "git_commit", "git_changed_files")
+"""What is recorded also where there is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """The machine, the software and the code of a run, read when it began; on a cluster, machine and GPUs are the nodes'.
+
+    Attributes
+    ----------
+    host, system, kernel, cpu, cpu_count, cpu_affinity, memory_mib : of this machine, on a cluster of the controller.
+    gpus : by the names of nvidia-smi's fields.
+    machine : an anonymous identity, `id` and `start` (`repro.launch.host_environment.identity`); None in older runs.
+    stack : libraries and settings besides OneFlow's wheel (`repro.images.stack.Stack.as_json`).
+    jit_cache : the cache of compiled GPU code (`repro.images.jit_cache`).
+    git_commit, git_changed_files : of the checkout; None without git.
+    locks_sha256 : of the files that pin environments.
+    kit : what an offline kit brought. `runtime` : the image that ranks of one machine ran in.
+    cluster : the nodes and how ranks start there (`repro.launch.nodes.target`); None for one machine.
+    kernels : how the GPUs compute, compared with the CPU (`repro.launch.kernels.Kernels.record`).
+    further : what a record has that this release does not know.
+    """
+
+    host: str
+    system: str
+    kernel: str
+    cpu: str
+    cpu_count: int | None
+    cpu_affinity: int
+    memory_mib: int
+    gpus: tuple[Mapping[str, str], ...]
+    machine: Mapping[str, str] | None = None
+    stack: Mapping[str, Any] | None = None
+    jit_cache: Mapping[str, Any] | None = None
+    controller_python: str
+    git_commit: str | None = None
+    git_changed_files: int | None = None
+    locks_sha256: Mapping[str, str | None]
+    kit: Mapping[str, Any] | None = None
+    runtime: Mapping[str, str] | None = None
+    cluster: Mapping[str, Any] | None = None
+    kernels: Mapping[str, Any] | None = None
+    further: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def commit(self) -> str:
+        """The commit of its checkout, "?" where none was recorded."""
+        return self.git_commit or "?"
+
+    @property
+    def own_gpus(self) -> tuple[Mapping[str, str], ...]:
+        """The GPUs if ranks ran on them for certain: none for a cluster, whose attempts have nodes of their own."""
+        return () if self.cluster else self.gpus
+
+    @property
+    def stack_name(self) -> str:
+        """The name of the software stack; empty without one."""
+        return (self.stack or {}).get("name", "")
+
+    def of_gpus(self, name: str) -> str:
+        """The values of a field of all GPUs, each once."""
+        return ", ".join(dict.fromkeys(gpu[name] for gpu in self.gpus if name in gpu))
+
+    @property
+    def nodes(self) -> Mapping[str, Mapping]:
+        """The fingerprints of a cluster's nodes, by their names; KeyError if none are recorded."""
+        return (self.cluster or {})["fingerprints"]["nodes"]
+
+    @property
+    def hosts(self) -> Iterable[str]:
+        """The names that the machines of its ranks have themselves."""
+        return (self.cluster or {}).get("hosts", [self.host])
+
+    @classmethod
+    def from_json(cls, content: Mapping) -> Environment:
+        """A recorded environment, whose form was checked; KeyError if it lacks what every release recorded."""
+        values = values_of(cls, content)
+        return cls(**{**values, "gpus": tuple(values["gpus"])})
+
+    def as_json(self) -> dict:
+        """What `run.json` has of it."""
+        return as_json(self, WRITTEN_AS_NULL) | {"gpus": list(self.gpus)}

@@ -1,0 +1,11 @@
+"""Units with another configuration."""
+
+from dataclasses import replace
+
+from repro.planning.unit import Unit
+from repro.published.trainer_config import TrainerConfig
+
+
+def configured(unit: Unit, **changes: object) -> Unit:
+    """The unit with these values in its configuration, as a record has them; None takes one away."""
+    return replace(unit, config=TrainerConfig.from_json({**unit.config.as_json(), **changes}))
