@@ -81,12 +81,17 @@ class Disk:
         return self.folder / "initrd.img"
 
 
-def system_disk() -> Disk:
-    """The disk that machines boot from, made if there is none of these files yet; EngineError says why it cannot be."""
+def system_disk_of_these_files() -> Disk:
+    """Where the disk that machines boot from is, once it is made of the files as they are now."""
     content = hashlib.sha256(repr((SUITE, PACKAGES, INSTALLED, SIZE_GIB)).encode())
     for path in sorted(HERE.iterdir()):
         content.update(f"{path.name} {path.stat().st_mode} ".encode() + path.read_bytes())
-    disk = Disk(DISKS / f"{SUITE}-{content.hexdigest()[:12]}")
+    return Disk(DISKS / f"{SUITE}-{content.hexdigest()[:12]}")
+
+
+def system_disk() -> Disk:
+    """That disk, made unless it is there; EngineError says why it cannot be."""
+    disk = system_disk_of_these_files()
     if not disk.kernel.exists():
         scratch = _scratch()
         root = _make_root(scratch / "root")
@@ -119,10 +124,16 @@ def docker_disk_of(image: str) -> Path:
     return DISKS / f"docker-{image.removeprefix('sha256:')[:12]}" / "disk.img"
 
 
+def image_with_disk() -> str | None:
+    """The ID of the trainer image of the tree, if there is a disk with it."""
+    built = trainer_layout()
+    return built[1].id if built and docker_disk_of(built[1].id).exists() else None
+
+
 def docker_disk() -> str:
     """Make a disk with the trainer image, as `make image STACK=cu102` builds it from the tree, unless it is there; its ID."""
-    if (built := trainer_layout()) and docker_disk_of(built[1].id).exists():
-        return built[1].id
+    if image := image_with_disk():
+        return image
     image = trainer_image(start())
     folder = docker_disk_of(image).parent
     if not folder.exists():

@@ -41,7 +41,14 @@ from repro.simulation.inventory import (
     write_inventory,
     write_ssh_config,
 )
-from repro.simulation.machine_disk import Disk, docker_disk, docker_disk_of, system_disk
+from repro.simulation.machine_disk import (
+    Disk,
+    docker_disk,
+    docker_disk_of,
+    image_with_disk,
+    system_disk,
+    system_disk_of_these_files,
+)
 from repro.simulation.nodes import CPU_CLUSTER, STARTED
 from repro.simulation.owners import PERSON, is_gone
 from repro.simulation.places import MACHINES, simulated_inventory
@@ -53,6 +60,12 @@ MEMORY_MIB, PROCESSORS = 3072, 1
 READY_S = 900
 """Without KVM, beside other work on two cores, a start has taken 200 s."""
 POLL_S = 1.0
+SYSTEM_DISK_S, IMAGE_DISK_S = 235, 680
+"""About how many seconds the disks take, for the time left: measured once, on two busy processors."""
+BOOT_S = {"kvm": 10, "tcg": 100}
+"""Likewise a machine's boot, by what runs it; those of several share the processors."""
+PATIENCE = {"kvm": 1, "tcg": 6}
+"""How much longer machines may take, by what runs them: emulated on two busy cores, each has 15% of one."""
 NETWORK = "10.88.0"
 ADAPTER = "rxe0"
 RECORD = "machines.json"
@@ -198,14 +211,20 @@ class Machines:
         for node in nodes or self.names:
             qemu.end(self.folder, node)
 
+    @property
+    def patience(self) -> int:
+        """How many times as long as real ones these machines may take."""
+        return PATIENCE[qemu.accelerator(self.system)]
+
     def write_ssh_config(self) -> None:
         """The configuration for ssh, and the inventory's known_hosts."""
-        write_ssh_config(self.inventory, self._endpoints())
+        write_ssh_config(self.inventory, self._endpoints(), self.patience)
 
     def write_inventory(self, **variables: Any) -> Path:
         """An inventory folder of these nodes, a CPU cluster with RDMA unless `variables` say otherwise; its path."""
         image = {**VM_CLUSTER["cluster_image"], "digest": self.image}
-        return write_inventory(self.inventory, self._endpoints(), {**VM_CLUSTER, "cluster_image": image, **variables})
+        own = {**VM_CLUSTER, "cluster_image": image, "cluster_patience": self.patience}
+        return write_inventory(self.inventory, self._endpoints(), {**own, **variables})
 
     def _endpoints(self) -> dict[str, SshEndpoint]:
         return {
@@ -247,11 +266,11 @@ def up(
     owner: str = PERSON,
     memory_mib: int = MEMORY_MIB,
     processors: int = PROCESSORS,
-    tell: Callable[[str], object] = str,
+    tell: Callable[[str, float], object] = lambda stage, seconds: None,
 ) -> Machines:
     """Bring up virtual machines; EngineError if the name is taken or this machine cannot do it.
 
-    `tell` is called with each step as it begins.
+    `tell` is called with each stage as it begins, and about how many seconds it and the rest take.
     """
     if reason := missing():
         raise SimulationEngineError(f"virtual machines: {reason}")
@@ -262,9 +281,13 @@ def up(
             raise SimulationEngineError(f"{name} is up already; `make sim-down KIND=vm NAME={name}` removes it")
         if simulated_inventory(name).exists():
             raise SimulationEngineError(f"{name} is the name of simulated nodes in containers; take another one")
-        tell("the disk that machines boot from is made, unless it was before")
+        boots_s = count * BOOT_S["kvm" if os.access(qemu.KVM, os.R_OK | os.W_OK) else "tcg"]
+        image_s = 0 if image_with_disk() else IMAGE_DISK_S
+        if not system_disk_of_these_files().kernel.exists():
+            tell("the disk that machines boot from is made", SYSTEM_DISK_S + image_s + boots_s)
         system = system_disk()
-        tell("the disk with the trainer image is made, unless it was before")
+        if image_s:
+            tell("the disk with the trainer image is made", image_s + boots_s)
         image = docker_disk()
         _stop_unused_engine()
         make_key()
@@ -278,7 +301,7 @@ def up(
             machines.make_node(node)
         machines.write_ssh_config()
         machines.start()
-        tell(f"{count} machines boot")
+        tell(f"{count} machines boot", count * BOOT_S[qemu.accelerator(system)])
         machines.wait()
         leave_to_caller()
     except BaseException:

@@ -1,5 +1,7 @@
 """Virtual machines as far as they can be tested without one: what is refused, found out, and asked of QEMU."""
 
+import contextlib
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -131,3 +133,45 @@ def test_every_package_is_pinned_once():
     names = [line.split()[1].partition("_")[0] for line in lines]
     assert len(set(names)) == len(names) > len(machine_disk.PACKAGES)
     assert set(machine_disk.PACKAGES) < set(names)
+
+
+@pytest.mark.parametrize(
+    ("system", "image", "stages"),
+    [
+        (False, None, ["machines boot from", "trainer image", "2 machines boot"]),
+        (True, None, ["trainer image", "2 machines boot"]),
+        (True, "sha256:0", ["2 machines boot"]),
+    ],
+)
+def test_each_stage_says_how_long_it_and_the_rest_take(home, monkeypatch, system, image, stages):
+    kernel = home / "disk/vmlinuz"
+    kernel.parent.mkdir()
+    if system:
+        kernel.touch()
+    monkeypatch.setattr(machines, "system_disk_of_these_files", lambda: Disk(kernel.parent))
+    monkeypatch.setattr(machines, "image_with_disk", lambda: image)
+    monkeypatch.setattr(machines, "system_disk", lambda: Disk(kernel.parent))
+    monkeypatch.setattr(machines, "docker_disk", lambda: "sha256:0")
+    for name in ("make_key", "leave_to_caller", "_stop_unused_engine"):
+        monkeypatch.setattr(machines, name, lambda: None)
+    for name in ("make_node", "start", "wait", "write_ssh_config"):
+        monkeypatch.setattr(Machines, name, lambda *given: None)
+    monkeypatch.setattr(machines, "exclusive", contextlib.nullcontext)
+    monkeypatch.setattr(qemu, "KVM", home / "none")
+    told = []
+    up("lab", 2, tell=lambda stage, seconds: told.append((stage, seconds)))
+    assert all(said in stage for said, (stage, _) in zip(stages, told, strict=True))
+    left = [seconds for _, seconds in told]
+    assert left == sorted(left, reverse=True) and left[-1] == 2 * machines.BOOT_S["tcg"]
+
+
+@pytest.mark.parametrize(("runs_by", "patience", "seconds"), [("kvm", 1, 5), ("tcg", 6, 30)])
+def test_emulated_machines_may_take_longer(home, monkeypatch, runs_by, patience, seconds):
+    monkeypatch.setattr(qemu, "accelerator", lambda system: runs_by)
+    made = Machines("lab", "disk", "sha256:0", "239.255.88.1:1", (2222,))
+    made.folder.mkdir(parents=True)
+    made._host_key("node1").with_suffix(".key.pub").write_text("ssh-ed25519 AAAA\n")
+    made.write_ssh_config()
+    variables = json.loads((made.write_inventory() / "group_vars/all.yml").read_text())
+    assert variables["cluster_patience"] == patience
+    assert f"ConnectTimeout {seconds}\n" in made.ssh_config.read_text()
