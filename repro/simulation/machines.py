@@ -281,7 +281,7 @@ def up(
             raise SimulationEngineError(f"{name} is up already; `make sim-down KIND=vm NAME={name}` removes it")
         if simulated_inventory(name).exists():
             raise SimulationEngineError(f"{name} is the name of simulated nodes in containers; take another one")
-        boots_s = count * BOOT_S["kvm" if os.access(qemu.KVM, os.R_OK | os.W_OK) else "tcg"]
+        boots_s = count * BOOT_S["tcg"]  # whether KVM boots a guest is found out with the disk
         image_s = 0 if image_with_disk() else IMAGE_DISK_S
         if not system_disk_of_these_files().kernel.exists():
             tell("the disk that machines boot from is made", SYSTEM_DISK_S + image_s + boots_s)
