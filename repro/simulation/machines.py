@@ -90,7 +90,8 @@ class Machines:
     """The virtual machines of one cluster, up or not.
 
     `disk` is the folder of the disk that they boot from, `image` the ID of the trainer image on their second one, `group`
-    the multicast address and port that their network is made of, `ports` those of this machine that lead to their sshd.
+    the multicast address and port that their network is made of, `ports` those of this machine that lead to their sshd,
+    `shares` as `Hardware` has them.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Machines:
     owner: str = PERSON
     memory_mib: int = MEMORY_MIB
     processors: int = PROCESSORS
+    shares: tuple[tuple[str, str], ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -160,7 +162,9 @@ class Machines:
         """Give nodes power, all of them if none is named, and do not wait for them."""
         for node in nodes or self.names:
             number, key = _number(node), self._host_key(node)
-            hardware = Hardware(number, self.memory_mib, self.processors, self.ports[number - 1], self.group)
+            hardware = Hardware(
+                number, self.memory_mib, self.processors, self.ports[number - 1], self.group, self.shares
+            )
             given = {
                 "host_key": key,
                 "host_key.pub": _public(key),
@@ -324,7 +328,7 @@ def attach(name: str) -> Machines:
     except OSError:
         there = sorted(path.name for path in MACHINES.glob("*"))
         raise SimulationEngineError(f"{name} is not up" + (f"; up are: {', '.join(there)}" if there else "")) from None
-    return Machines(**{**recorded, "ports": tuple(recorded["ports"])})
+    return Machines(**{**recorded, "ports": tuple(recorded["ports"]), "shares": tuple(map(tuple, recorded["shares"]))})
 
 
 def remove_leftovers() -> list[str]:

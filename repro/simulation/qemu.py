@@ -43,7 +43,8 @@ class Hardware:
     """What a virtual machine has.
 
     `number` distinguishes it within its cluster; `ssh_port` is the port of this machine at which it is reached,
-    `group` the multicast address and port that its cluster's network is made of.
+    `group` the multicast address and port that its cluster's network is made of; `shares` are folders of this machine that
+    it can mount as 9p and not write, by the tag that it mounts.
     """
 
     number: int
@@ -51,6 +52,7 @@ class Hardware:
     processors: int
     ssh_port: int
     group: str
+    shares: tuple[tuple[str, str], ...] = ()
 
 
 def accelerator(system: Disk) -> str:
@@ -113,6 +115,14 @@ def command_line(name: str, hardware: Hardware, system: Disk, given: dict[str, P
         *("-device", f"virtio-net-pci,netdev=control,mac=52:54:00:00:{mac},romfile="),
         *("-netdev", f"socket,id=cluster,mcast={hardware.group},localaddr=127.0.0.1"),
         *("-device", f"virtio-net-pci,netdev=cluster,mac=52:54:00:01:{mac},romfile="),
+        *(
+            word
+            for tag, folder in hardware.shares
+            for word in (
+                "-virtfs",
+                f"local,mount_tag={tag},path={folder},security_model=none,multidevs=remap,readonly=on",
+            )
+        ),
     ]
 
 
