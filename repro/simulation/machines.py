@@ -172,8 +172,28 @@ class Machines:
                 "name": self.folder / f"{node}.name",
                 "address": self.folder / f"{node}.address",
             }
-            command = qemu.command_line(node, hardware, self.system, given, qemu.accelerator(self.system))
+            own = self._kernel(node)
+            boots = own if own.folder.exists() else self.system
+            command = qemu.command_line(node, hardware, boots, given, qemu.accelerator(self.system))
             qemu.start(command, self.folder, node)
+
+    def use_kernel(self, node: str, release: str) -> None:
+        """Boot a node from now on with a kernel that it has installed; "" is the one that machines have."""
+        if not release:
+            shutil.rmtree(self._kernel(node).folder)
+            return
+        disk = Disk(self.folder / f"{node}.making")
+        disk.folder.mkdir()
+        for source, target in ((f"vmlinuz-{release}", disk.kernel), (f"initrd.img-{release}", disk.initrd)):
+            with open(target, "wb") as file:
+                subprocess.run(
+                    ["ssh", "-F", self.ssh_config, node, f"sudo cat /boot/{source}"], stdout=file, check=True
+                )
+        disk.folder.rename(self._kernel(node).folder)
+
+    def _kernel(self, node: str) -> Disk:
+        """Where a kernel of a node's own is, if it has one."""
+        return Disk(self.folder / f"{node}.kernel")
 
     def wait(self, *nodes: str) -> None:
         """Until nodes, all of them if none is named, answer SSH and all their services have started."""
