@@ -40,6 +40,12 @@ def shrink(layout: Layout, processes: int) -> Layout:
     return Layout(*sizes)
 
 
+def with_all_stages(layout: Layout, processes: int) -> Layout:
+    """The same number of stages on at most `processes` ranks: 8x1x4 becomes 1x1x4 on 4."""
+    stage = shrink(replace(layout, pipeline=1), processes // layout.pipeline)
+    return replace(stage, pipeline=layout.pipeline)
+
+
 def shrunk_case(case: Case, layout: Layout) -> Case:
     """A published case in a smaller layout: the work per rank stays the same, the global batch follows.
 
@@ -92,14 +98,17 @@ def with_iterations(case: Case, iterations: int) -> Case:
 def shrunk_cases(cases: Iterable[Case], gpus: int, sizes: Iterable[int]) -> list[tuple[Case, Case]]:
     """Pairs of a case that needs more than `gpus` GPUs and the same case on one of `sizes` GPUs.
 
-    A data parallel case is also shrunk to one GPU, so that its scaling efficiency can be computed.
+    A data parallel case is also shrunk to one GPU, so that its scaling efficiency can be computed. A pipeline that fits
+    with all its stages is also run with them, as its schedule and its idle share depend on their number.
     """
     pairs = []
     for case in cases:
         if case.layout.world_size > gpus:
             single = {1} if case.layout.data == case.layout.world_size else set()
-            layouts = dict.fromkeys(shrink(case.layout, size) for size in sorted(single | set(sizes)))
-            pairs += [(case, shrunk_case(case, layout)) for layout in layouts]
+            layouts = [shrink(case.layout, size) for size in sorted(single | set(sizes))]
+            if 1 < case.layout.pipeline <= max(sizes):
+                layouts.append(with_all_stages(case.layout, max(sizes)))
+            pairs += [(case, shrunk_case(case, layout)) for layout in dict.fromkeys(layouts)]
     return pairs
 
 

@@ -105,6 +105,22 @@ def test_several_sizes_at_once():
     assert list(names) == ["MP_1x8x1_16_1536x16.as_1x2x1", "MP_1x8x1_16_1536x16.as_1x4x1"]
 
 
+@pytest.mark.parametrize(
+    ("case", "sizes", "layouts"),
+    [
+        ("DP_PP_8x1x4*", (4,), ["2x1x2", "1x1x4"]),
+        ("DP_PP_8x1x4*", (2,), ["1x1x2"]),
+        ("MP_PP_1x8x4*", (2, 4), ["1x1x2", "1x2x2", "1x1x4"]),
+        ("2D_PP_2x8x2*", (4,), ["1x2x2"]),
+        ("2D_PP_2x8x2*", (8,), ["2x2x2"]),
+        ("DP_PP_8x1x4*", (8,), ["2x1x4"]),
+    ],
+)
+def test_a_pipeline_that_fits_is_also_run_with_all_its_stages(case, sizes, layouts):
+    names = [unit.name.rpartition(".as_")[2] for unit in plan("gpt", case, gpus=8, max_gpus=sizes).units]
+    assert sorted(names) == sorted(layouts)
+
+
 def test_another_precision_makes_other_cases():
     """One that was published in it stays what it is; all others stand for no published case, shrunk or not."""
     names = by_name(plan("gpt", "DP_1x1x1*,DP_8x1x1*", precision="fp32"))
