@@ -32,6 +32,7 @@ from typing import Any
 from repro.simulation import machine_disk, qemu
 from repro.simulation.engine import NEEDED as ENGINE_NEEDED
 from repro.simulation.engine import SimulationEngineError, exclusive, running, stop
+from repro.simulation.images import trainer_layout
 from repro.simulation.inventory import (
     KEY,
     SshEndpoint,
@@ -60,10 +61,11 @@ MEMORY_MIB, PROCESSORS = 3072, 1
 READY_S = 900
 """Without KVM, beside other work on two cores, a start has taken 200 s."""
 POLL_S = 1.0
-SYSTEM_DISK_S, IMAGE_DISK_S = 235, 680
-"""About how many seconds the disks take, for the time left: measured once, on two busy processors."""
-BOOT_S = {"kvm": 10, "tcg": 100}
-"""Likewise a machine's boot, by what runs it; those of several share the processors."""
+SYSTEM_DISK_S, BUILT_S, LOADED_S = 130, 300, 45
+"""About how many seconds these take, for the time left: the disk that machines boot from; that with the trainer image, built or
+only loaded. Measured on two processors at a load of 3, but for the image's build, which is a guess."""
+BOOT_S = {"kvm": 10, "tcg": 30}
+"""Likewise a machine's boot, by what runs it; those of several share the processors. With KVM none was measured."""
 PATIENCE = {"kvm": 1, "tcg": 6}
 """How much longer machines may take, by what runs them: emulated on two busy cores, each has 15% of one."""
 NETWORK = "10.88.0"
@@ -306,7 +308,7 @@ def up(
         if simulated_inventory(name).exists():
             raise SimulationEngineError(f"{name} is the name of simulated nodes in containers; take another one")
         boots_s = count * BOOT_S["tcg"]  # whether KVM boots a guest is found out with the disk
-        image_s = 0 if image_with_disk() else IMAGE_DISK_S
+        image_s = 0 if image_with_disk() else LOADED_S if trainer_layout() else BUILT_S
         if not system_disk_of_these_files().kernel.exists():
             tell("the disk that machines boot from is made", SYSTEM_DISK_S + image_s + boots_s)
         system = system_disk()

@@ -150,6 +150,7 @@ def test_each_stage_says_how_long_it_and_the_rest_take(home, monkeypatch, system
         kernel.touch()
     monkeypatch.setattr(machines, "system_disk_of_these_files", lambda: Disk(kernel.parent))
     monkeypatch.setattr(machines, "image_with_disk", lambda: image)
+    monkeypatch.setattr(machines, "trainer_layout", lambda: None)
     monkeypatch.setattr(machines, "system_disk", lambda: Disk(kernel.parent))
     monkeypatch.setattr(machines, "docker_disk", lambda: "sha256:0")
     for name in ("make_key", "leave_to_caller", "_stop_unused_engine"):
