@@ -4,10 +4,10 @@ They are called node1, node2, … and reached as user `runner`, as the container
 a forwarded port of this machine. Among themselves they have a network that is made of multicast on this machine's
 loopback, without root, and to the outside nothing but the archive of packages. On the command line:
 
-    python -m repro.simulation.machines up NAME COUNT
+    python -m repro.simulation.machines up NAME COUNT [DISTRIBUTION]
     python -m repro.simulation.machines down NAME
     python -m repro.simulation.machines inventory NAME [variable=JSON …]    (prints its path)
-    python -m repro.simulation.machines lock      (pins the packages of the archive that DEBIAN names)
+    python -m repro.simulation.machines lock [DISTRIBUTION]      (pins the packages that its archive has)
 
 `make sim KIND=vm` and `make sim-down KIND=vm` are the first two for a cluster of the name sim-vm.
 """
@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.simulation import machine_disk, qemu
+from repro.simulation.distributions import DISTRIBUTIONS
 from repro.simulation.engine import NEEDED as ENGINE_NEEDED
 from repro.simulation.engine import SimulationEngineError, exclusive, running, stop
 from repro.simulation.images import trainer_layout
@@ -293,6 +294,7 @@ def up(
     memory_mib: int = MEMORY_MIB,
     processors: int = PROCESSORS,
     tell: Callable[[str, float], object] = lambda stage, seconds: None,
+    distribution: str = "debian",
 ) -> Machines:
     """Bring up virtual machines; EngineError if the name is taken or this machine cannot do it.
 
@@ -309,9 +311,10 @@ def up(
             raise SimulationEngineError(f"{name} is the name of simulated nodes in containers; take another one")
         boots_s = count * BOOT_S["tcg"]  # whether KVM boots a guest is found out with the disk
         image_s = 0 if image_with_disk() else LOADED_S if trainer_layout() else BUILT_S
-        if not system_disk_of_these_files().kernel.exists():
+        boots = DISTRIBUTIONS[distribution]
+        if not system_disk_of_these_files(boots).kernel.exists():
             tell("the disk that machines boot from is made", SYSTEM_DISK_S + image_s + boots_s)
-        system = system_disk()
+        system = system_disk(boots)
         if image_s:
             tell("the disk with the trainer image is made", image_s + boots_s)
         image = docker_disk()
@@ -386,17 +389,17 @@ def _free_port(kind: socket.SocketKind) -> int:
 
 def main(argv: list[str]) -> None:
     verb, *rest = argv or ["help"]
-    if verb == "up" and len(rest) == 2:
+    if verb == "up" and len(rest) in (2, 3):
         stages = Stages("the beginning")
         with said_meanwhile(stages.now):
-            machines = up(rest[0], int(rest[1]), tell=stages.begin)
+            machines = up(rest[0], int(rest[1]), tell=stages.begin, distribution=(*rest[2:], "debian")[0])
         print(machines.write_inventory())
     elif verb == "down" and len(rest) == 1:
         attach(rest[0]).down()
     elif verb == "inventory" and rest:
         print(attach(rest[0]).write_inventory(**given_variables(rest[1:])))
-    elif verb == "lock" and not rest:
-        machine_disk.lock()
+    elif verb == "lock" and len(rest) < 2:
+        machine_disk.lock(DISTRIBUTIONS[(*rest, "debian")[0]])
     else:
         sys.exit(__doc__)
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from repro.simulation import machine_disk, machines, qemu
+from repro.simulation.distributions import DISTRIBUTIONS, PACKAGES
 from repro.simulation.engine import SimulationEngineError
 from repro.simulation.machine_disk import Disk
 from repro.simulation.machines import Machines, attach, missing, remove_leftovers, up
@@ -115,24 +116,25 @@ def test_a_machine_is_told_by_its_program_and_not_by_words_that_come_late(tmp_pa
     assert qemu.process_of(tmp_path, "node1") is None
 
 
-def test_packages_that_are_not_pinned_are_named(tmp_path, monkeypatch):
+def test_packages_that_are_not_pinned_are_named(tmp_path):
     archives = tmp_path / "var/cache/apt/archives"
     archives.mkdir(parents=True)
     for name in ("sudo_1.deb", "udev_2.deb"):
         (archives / name).write_text(name)
-    monkeypatch.setattr(machine_disk, "LOCK", tmp_path / "packages.lock")
+    lock = tmp_path / "packages.lock"
     lines = machine_disk._packages(tmp_path)
-    machine_disk.LOCK.write_text("\n".join(lines) + "\n")
-    assert machine_disk._differing(tmp_path) == []
+    lock.write_text("\n".join(lines) + "\n")
+    assert machine_disk._differing(tmp_path, lock) == []
     (archives / "udev_2.deb").write_text("another")
-    assert machine_disk._differing(tmp_path) == ["udev_2.deb"]
+    assert machine_disk._differing(tmp_path, lock) == ["udev_2.deb"]
 
 
-def test_every_package_is_pinned_once():
-    lines = machine_disk.LOCK.read_text().splitlines()
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS.values(), ids=DISTRIBUTIONS)
+def test_every_package_is_pinned_once(distribution):
+    lines = distribution.lock.read_text().splitlines()
     names = [line.split()[1].partition("_")[0] for line in lines]
-    assert len(set(names)) == len(names) > len(machine_disk.PACKAGES)
-    assert set(machine_disk.PACKAGES) < set(names)
+    assert len(set(names)) == len(names) > len(PACKAGES)
+    assert set(PACKAGES) < set(names)
 
 
 @pytest.mark.parametrize(
@@ -148,10 +150,10 @@ def test_each_stage_says_how_long_it_and_the_rest_take(home, monkeypatch, system
     kernel.parent.mkdir()
     if system:
         kernel.touch()
-    monkeypatch.setattr(machines, "system_disk_of_these_files", lambda: Disk(kernel.parent))
+    monkeypatch.setattr(machines, "system_disk_of_these_files", lambda distribution: Disk(kernel.parent))
     monkeypatch.setattr(machines, "image_with_disk", lambda: image)
     monkeypatch.setattr(machines, "trainer_layout", lambda: None)
-    monkeypatch.setattr(machines, "system_disk", lambda: Disk(kernel.parent))
+    monkeypatch.setattr(machines, "system_disk", lambda distribution: Disk(kernel.parent))
     monkeypatch.setattr(machines, "docker_disk", lambda: "sha256:0")
     for name in ("make_key", "leave_to_caller", "_stop_unused_engine"):
         monkeypatch.setattr(machines, name, lambda: None)
