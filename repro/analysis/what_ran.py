@@ -27,8 +27,10 @@ Releases changed the ports: 0.0082 is the most of 88 kept attempts. Tuned progra
 """
 OF_AMP = "dynamic_loss_scale_schedule"
 """The operator that every job in half precision has, and no other."""
-CAST, SCALED = "cast", ("fused_cast_scale", "scalar_mul_by_tensor")
-"""What AMP adds to a job on a GPU, where it also makes the first of `SCALED` from the second."""
+CAST, SCALED, FUSED = "cast", "scalar_mul_by_tensor", "fused_cast_scale"
+"""What AMP adds to a job on a GPU, where it also fuses each cast with what scales its result, by a tensor or a constant."""
+BY_CONSTANT = "scalar_mul"
+"""What divides a gradient by the number of accumulation steps: 197 in a pipeline in fp32, fused under AMP."""
 MEGATRON = "megatron_core"
 """What the versions of a baseline name that Megatron-Core trains."""
 SWITCHES = frozenset(f"ONEFLOW_{name}" for name in TUNING["switches"])
@@ -126,14 +128,17 @@ def other_operators(report: str, config: Mapping, job: Mapping[str, int]) -> flo
         expected.update(part)
     if not expected:
         return None
-    expected, counted = _without_amp(expected), _without_amp(job)
+    expected, counted = (_without_amp(part, job) for part in (expected, job))
     return sum(abs(counted[name] - expected[name]) for name in counted | expected) / expected.total()
 
 
-def _without_amp(job: Mapping[str, int]) -> Counter:
-    counts = Counter(job)
+def _without_amp(part: Mapping[str, int], job: Mapping[str, int]) -> Counter:
+    """Operators without those that differ if the compiled `job` is in half precision."""
+    counts = Counter(part)
     del counts[CAST]
-    counts[SCALED[1]] += counts.pop(SCALED[0], 0)
+    counts[SCALED] += counts.pop(FUSED, 0)
+    if FUSED in job:
+        del counts[BY_CONSTANT]
     return counts
 
 

@@ -22,8 +22,8 @@ from repro.launch.base import AttemptOf, Places
 from repro.launch.gpu_pool import GpuPool
 from repro.launch.program_code import BASELINES, TRAINERS, program_code
 from repro.launch.progress import Display
-from repro.planning.plan import Plan
-from repro.planning.schedule import Block, in_order, startable
+from repro.planning.plan import PUBLISHED, Plan
+from repro.planning.schedule import Block, drawn, in_order, startable
 from repro.planning.unit import Unit
 from repro.published.logs import LogError
 from repro.runs.attempts import AttemptRecord, Neighbour
@@ -259,6 +259,9 @@ class _Schedule:
                 turn = Turn(unit, repeat, self._bench.retries)
                 turns.setdefault(unit.follows or unit.name, deque()).append(turn)
         turns_by_block = {self._places.block(group[0].unit, group[0].repeat): group for group in turns.values()}
+        if self._bench.plan.scale == PUBLISHED:
+            run = self._bench.run.folder.name
+            turns_by_block = {block: deque(drawn(group, block, run)) for block, group in turns_by_block.items()}
         return [_Group(block, turns_by_block[block]) for block in in_order(turns_by_block)]
 
     def _placed(self) -> _Group | None:

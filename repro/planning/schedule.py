@@ -9,9 +9,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import TypeVar
 
 P = TypeVar("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,14 @@ class FreeNodes:
 def in_order(blocks: Iterable[Block]) -> list[Block]:
     """Repeat by repeat; of a repeat those on most nodes first, then the longest; equal ones stay in their order."""
     return sorted(blocks, key=lambda block: (block.repeat, -block.nodes, -block.seconds))
+
+
+def drawn(turns: Sequence[T], block: Block, run: str) -> list[T]:
+    """A block's turns in random order, so that no program is always the first on a machine that drifts.
+
+    The order follows from the name of the run, so whoever has the run can draw it again.
+    """
+    return Random(f"{run} {block.name} {block.repeat}").sample(turns, len(turns))
 
 
 def startable(

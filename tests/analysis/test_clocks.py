@@ -152,7 +152,7 @@ def test_events_follow_each_other():
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_another_rank_takes_as_long_from_start_to_end(sign):
-    allowed = 0.005 * WHOLE + 0.1
+    allowed = 0.005 * (WHOLE + 1) + 0.3 + ROW / INTERVAL
     end = f"event{ROWS + 1}"
     early = {f"event{number}": {"time": -2.0} for number in range(ROWS + 1)}
     for share, named in ((0.98, False), (1.02, True)):
@@ -214,6 +214,14 @@ def test_a_rank_that_does_not_wait_prints_its_rows_before_rank_0():
     assert whats(events(**ends), without_losses(late), wall_s=WHOLE + 5) == named, "ends may come long after the rows"
 
 
+def test_a_rank_may_end_an_iteration_before_the_one_that_has_the_losses():
+    """Rank 0 ends while the iterations of a pipeline that it waits for take 1.46 s, and 1.3 s after another rank."""
+    slow = {f"event{ROWS}": {"latency_ms": 1460.0 - 1e3 * ROW / INTERVAL}}
+    other = events(**{f"event{ROWS + 1}": {"time": -1.3}})
+    assert "seconds from start to end" not in whats(events(**slow), other, nodes=["a"])
+    assert "seconds from start to end" in whats(events(), other, nodes=["a"])
+
+
 @pytest.mark.parametrize("more", [{"loss": 1.0}, {}], ids=["waits", "does not wait"])
 def test_a_rank_exactly_at_the_bound_is_within(more):
     """Rows and ends at one time on rank 0: the bound is its part in seconds alone."""
@@ -223,7 +231,7 @@ def test_a_rank_exactly_at_the_bound_is_within(more):
         times = zip(({"event": "start"}, *rows, {"event": "end"}), (0.0, 0.0, row, end), strict=True)
         return [event | {"time": time} for event, time in times]
 
-    for row, end in ((0.3, 0.0), (0.0, 0.1)):
+    for row, end in ((0.3, 0.0), (0.0, 0.3)):
         differing = said(rank(0.0, 0.0), rank(row, end), nodes=["a"])
         assert RANK_0 not in [source for _, (source, _), _ in differing]
 
@@ -241,7 +249,7 @@ def test_a_rank_without_rows_or_ends_is_compared_as_far_as_it_goes():
 
 def test_ranks_on_a_busy_processor_lag(monkeypatch):
     late = events(
-        **{f"event{number}": {"time": 1.5} for number in range(ROWS + 1)}, **{f"event{ROWS + 1}": {"time": 2.0}}
+        **{f"event{number}": {"time": 1.5} for number in range(ROWS + 1)}, **{f"event{ROWS + 1}": {"time": 3.0}}
     )
     assert whats(events(), late, wall_s=WHOLE + 4) == ["seconds from start to end"]
     monkeypatch.setitem(UNIT.config, "device", "cpu")

@@ -120,6 +120,16 @@ def test_what_amp_adds_on_a_gpu_is_no_other_operator():
     assert other_operators(unit.report, unit.config, census) == 0
 
 
+def test_amp_fuses_the_division_by_the_accumulation_steps_into_casts():
+    """As a pipeline's job was compiled on four GPUs: of the products by a constant two were left."""
+    case = load_catalogue().case("DP_PP_8x1x4_512_1536x16")
+    (unit, _) = make_plan([case], 4, "published", 1, max_gpus=(4,)).units
+    census = job(unit) | {"cast": 199, "scalar_mul": 2, "scalar_mul_by_tensor": 1}
+    fused = census | {"fused_cast_scale": 197}
+    assert other_operators(unit.report, unit.config, fused) < 0.001
+    assert other_operators(unit.report, unit.config, census) > what_ran.OTHER_OPERATORS, "only where AMP fuses"
+
+
 def test_a_model_without_a_census_has_no_other_operators(monkeypatch):
     monkeypatch.setattr(what_ran, "operators", lambda report, config: {})
     assert other_operators(PUBLISHED.report, PUBLISHED.config, {"a": 1}) is None

@@ -12,7 +12,7 @@ from repro.launch.nodes.places import NodePlaces
 from repro.launch.progress import PlainProgress
 from repro.launch.runner import Bench
 from repro.planning.plan import Plan, make_plan
-from repro.planning.schedule import Block
+from repro.planning.schedule import Block, drawn
 from repro.published.cases import load_catalogue
 from repro.runs.failures import Failure
 from repro.runs.record import Run
@@ -85,15 +85,21 @@ def test_all_published_cases_run_each_on_nodes_of_its_own(tmp_path):
 def test_a_program_and_what_is_measured_against_it_follow_each_other_on_the_same_nodes(tmp_path):
     chosen = [CASES.case(name) for name in ("bert_1n1g_bs96", "bert_1n8g_bs96", "DP_1x1x1_2_1536x16")]
     plan = make_plan(chosen, 32, programs=("published", "tuned"))
-    ended = bench(tmp_path, plan.units, 3, Cluster()).run_all()
+    measured = bench(tmp_path, plan.units, 3, Cluster())
+    ended, run = measured.run_all(), measured.run.folder.name
     by_turn = {(attempt.unit, attempt.repeat): attempt for attempt in ended}
     for unit in plan.units:
         for repeat in range(1, 4) if unit.follows else ():
-            own, first = by_turn[unit.name, repeat], by_turn[unit.follows, repeat]
-            assert own.nodes == first.nodes
-            beside = [other.attempt for other in own.beside]
-            assert first.folder not in beside and own.started >= first.started
-            between = [each for each in ended if each.nodes == own.nodes and first.started < each.started < own.started]
+            names = drawn([unit.follows, unit.name], Block(unit.follows, repeat), run)
+            first, second = (by_turn[name, repeat] for name in names)
+            assert first.nodes == second.nodes
+            beside = [other.attempt for other in second.beside]
+            assert first.folder not in beside and second.started >= first.started
+            between = [
+                attempt
+                for attempt in ended
+                if attempt.nodes == first.nodes and first.started < attempt.started < second.started
+            ]
             assert between == []
 
 

@@ -7,7 +7,7 @@ import pytest
 from repro.perfmodel.hardware import describe
 from repro.perfmodel.plan_table import duration, plan_rows
 from repro.planning.plan import verdict_looks
-from repro.planning.schedule import Block, FreeNodes, duration_s, in_order, startable
+from repro.planning.schedule import Block, FreeNodes, drawn, duration_s, in_order, startable
 from repro.published.cases import load_catalogue
 
 NAMES = ("n1", "n2", "n3", "n4")
@@ -53,6 +53,15 @@ def test_no_repeat_begins_while_the_one_before_waits():
 def test_no_unit_runs_next_to_itself():
     waiting = [Block("a", 2, 1), Block("b", 2, 1)]
     assert startable(waiting, {"a"}, lambda block: True) == (waiting[1], True)
+
+
+def test_each_program_is_the_first_as_often_as_the_others():
+    programs = ("port", "tuned", "pytorch")
+    orders = [tuple(drawn(programs, Block("a", repeat), run)) for run in ("x", "y") for repeat in range(300)]
+    for program in programs:
+        assert 150 < sum(order[0] == program for order in orders) < 250
+    assert len(set(orders)) == 6 and orders[:300] != orders[300:]
+    assert tuple(drawn(programs, Block("a", 0), "x")) == orders[0], "it can be drawn again"
 
 
 def test_seconds_are_those_of_the_nodes_that_are_busy():
