@@ -32,7 +32,7 @@ An emulated processor speculates on nothing that would have to be mitigated, and
 PROCESSORS = {"kvm": "host", "tcg": "max,la57=off"}
 """QEMU's name of the processor; a fifth level of page tables would only cost the emulation time."""
 PROBE_S = 20
-END_S = 10.0
+END_S = 60.0
 POLL_S = 0.05
 ARCHIVE_ADDRESS = "10.0.2.100:80"
 """Where a guest finds Debian's archive, in the network that QEMU makes for it alone."""
@@ -149,13 +149,25 @@ def process_of(folder: Path, name: str) -> int | None:
 
 
 def end(folder: Path, name: str) -> None:
-    """Take a machine's power away, and wait until its process is gone."""
+    """Take a machine's power away, and wait until its process has ended: until then it may hold the locks of its disks."""
+    pid = process_of(folder, name)
+    if pid is None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + END_S
-    while (pid := process_of(folder, name)) is not None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
+    while not _has_ended(pid):
         if time.monotonic() > deadline:
             raise SimulationEngineError(f"{name}: its process {pid} does not end")
         time.sleep(POLL_S)
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a process that was killed has closed its files: its program is gone before, and its first thread may be."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state in "ZX" and len(os.listdir(f"/proc/{pid}/task")) == 1
+    except OSError:
+        return True

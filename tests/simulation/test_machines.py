@@ -2,8 +2,11 @@
 
 import contextlib
 import json
+import os
 import shutil
 import subprocess
+import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +17,7 @@ from repro.simulation.distributions import DISTRIBUTIONS, PACKAGES
 from repro.simulation.engine import SimulationEngineError
 from repro.simulation.machine_disk import Disk
 from repro.simulation.machines import Machines, attach, missing, remove_leftovers, up
+from tests.support.patience import wait_until
 
 
 @pytest.fixture
@@ -114,6 +118,30 @@ def test_a_machine_is_told_by_its_program_and_not_by_words_that_come_late(tmp_pa
         qemu.end(tmp_path, "node1")
         machine.wait()
     assert qemu.process_of(tmp_path, "node1") is None
+
+
+def test_a_machine_has_ended_once_its_process_has_and_not_its_program(tmp_path, monkeypatch):
+    """A machine that was started at once found its disks locked by the one that was still ending."""
+    program = Path(shutil.copy(shutil.which("sleep"), tmp_path / qemu.QEMU))
+    with subprocess.Popen(["", "60"], executable=program, cwd=tmp_path) as machine:
+        (tmp_path / "node1.pid").write_text(str(machine.pid))
+        looks, kill = iter([machine.pid]), os.kill
+        monkeypatch.setattr(qemu, "process_of", lambda folder, name: next(looks, None))
+        monkeypatch.setattr(qemu.os, "kill", lambda *given: threading.Timer(0.5, kill, given).start())
+        qemu.end(tmp_path, "node1")
+        assert not Path(f"/proc/{machine.pid}").exists()
+
+
+def test_a_process_whose_first_thread_alone_has_ended_holds_its_files():
+    """As QEMU's threads do, one after the other, once it is killed."""
+    rest = "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(600,)).start()"
+    program = f"{rest}; print(flush=True); ctypes.PyDLL(None).pthread_exit(None)"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        wait_until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
+        assert not qemu._has_ended(process.pid)
+        process.kill()
+        wait_until(lambda: qemu._has_ended(process.pid))
 
 
 def test_packages_that_are_not_pinned_are_named(tmp_path):
