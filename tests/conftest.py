@@ -1,12 +1,13 @@
 """What several tests share: the stand-in trainer, and a task run as `make` runs it."""
 
 import os
+from pathlib import Path
 
 import pytest
 
 from tests.support import tasks
 from tests.support.paths import STANDIN, TRAINER_PYTHON
-from tests.support.patience import patience
+from tests.support.patience import PATIENCE_S, patience
 
 for name in (
     "COLUMNS",
@@ -19,8 +20,27 @@ HANGS_S = 300
 """After which a test hangs, on a machine that does nothing else."""
 
 
+HERE = Path(__file__).resolve().parent
+FIRST = (
+    "launch/slurm/test_jobs.py",
+    "trainers/test_flat_parameters.py",
+    "trainers/test_clipping.py",
+    "trainers/test_fused_attention.py",
+    "browser/test_site.py",
+    "trainers/test_parity.py",
+    "trainers/test_real_data.py",
+    "trainers/test_census.py",
+    "launch/ssh/test_attempt.py",
+    "launch/slurm/test_attempt.py",
+    "launch/nodes/test_kernels.py",
+)
+"""The files that take longest, so that none of them begins last where several processes take a file each."""
+
+
 def pytest_collection_modifyitems(items):
-    """Give each test a limit that follows what the machine does besides: HANGS_S, or what the test sets in its place."""
+    """Begin with FIRST, and give each test a limit that follows what the machine does besides: HANGS_S, or its own."""
+    order = {HERE / name: place for place, name in enumerate(FIRST)}
+    items.sort(key=lambda item: order.get(item.path, len(order)))
     for item in items:
         marker = item.get_closest_marker("timeout")
         item.add_marker(pytest.mark.timeout(patience(marker.args[0] if marker else HANGS_S)), append=False)
@@ -38,11 +58,11 @@ def standin():
 def task(tmp_path):
     """Runs a task with the stand-in trainer, and with runs in a temporary folder; returns the completed process."""
 
-    def run(name, timeout=None, **settings):
+    def run(name, **settings):
         given = {"TRAINER_COMMAND": tasks.STANDIN_COMMAND}
         if name != "compare" and tasks.has(name, "RUNS"):
             given["RUNS"] = tmp_path / "runs"
-        return tasks.run(name, timeout or patience(), **given | settings)
+        return tasks.run(name, PATIENCE_S, **given | settings)
 
     return run
 

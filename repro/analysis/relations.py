@@ -49,6 +49,16 @@ def tuning_relations(results: Iterable[Result]) -> list[Relation]:
     return [_relation(measured, unit, base) for unit, base in zip(pairs.unit, pairs.tuned_of, strict=True)]
 
 
+def variant_relations(variant: str, base: str, results: Iterable[Result]) -> list[Relation]:
+    """One variant of the baselines over another, where both took turns with the same unit."""
+    measured = _measured(results)
+    units = _units(measured)
+    pairs = units[units.baseline == variant].merge(
+        units[units.baseline == base], on="baseline_of", suffixes=("", "_base")
+    )
+    return [_relation(measured, unit, other) for unit, other in zip(pairs.unit, pairs.unit_base, strict=True)]
+
+
 def scaling_relations(results: Iterable[Result]) -> list[Relation]:
     """Data parallel units over the same training on one GPU: the ratio is the scaling efficiency."""
     measured = _measured(results)

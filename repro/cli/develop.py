@@ -20,27 +20,33 @@ CHECKS = (
 )
 """Checks besides the tests, in this order: programs of the controller's environment, with arguments."""
 
-MOST_WORKERS, MOST_CLUSTERS = 9, 4
+MOST_WORKERS, MOST_CLUSTERS = 10, 4
 MACHINES = "tests/e2e/vm"
 ONLY = "only the tests that match this expression, as pytest's -k"
 
 
 @task()
 def test(invocation: Invocation) -> None:
-    """Lint, check imports and types, and run the tests; those that train on all cores come last, by themselves.
+    """Lint, check imports and types, and run the tests, several files at a time.
 
     Exit status: 0 all passed; 1 something failed, named in the last line.
     """
-    several = ("pytest", _at_once(MOST_WORKERS), "--dist=loadfile", "--ignore=tests/trainers")
-    failed = [command for command in (*CHECKS, several, ("pytest", "tests/trainers")) if not _passes(command)]
+    _keep_bytecode()
+    tests = ("pytest", _at_once(MOST_WORKERS, 2), "--dist=loadfile", "--no-loadscope-reorder")
+    failed = [command for command in (*CHECKS, tests) if not _passes(command)]
     if failed:
         raise Exit(f"failed: {', '.join(map(' '.join, failed))}", FAILED)
     print("all checks and tests passed")
 
 
-def _at_once(most: int) -> str:
-    """pytest's option for as many processes as keep this machine's processors busy while some of them wait."""
-    return f"--numprocesses={min(len(os.sched_getaffinity(0)) + 1, most)}"
+def _at_once(most: int, waiting: int = 1) -> str:
+    """pytest's option for as many processes as keep this machine's processors busy while `waiting` of them wait."""
+    return f"--numprocesses={min(len(os.sched_getaffinity(0)) + waiting, most)}"
+
+
+def _keep_bytecode() -> None:
+    """Let what is started keep what it compiles; container images forbid it, and then each of thousands compiles all."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def _passes(command: tuple[str, ...]) -> bool:
@@ -94,6 +100,7 @@ def _replace_by_pytest(
     """Go on as pytest in this process; the mirrors of Debian are in the environment of the tests."""
     mirrors = {"DEBIAN": debian, "DEBIAN_SECURITY": debian_security}
     os.environ.update({name: mirror for name, mirror in mirrors.items() if mirror})
+    _keep_bytecode()
     chosen = ("-k", only) if only else ()
     arguments = ["-m", "pytest", folder, "--timeout=1800", "--durations=12", *more, *chosen]
     os.chdir(ROOT)

@@ -1,10 +1,10 @@
 """What the kernels of 2020 that OneFlow 0.8.0 no longer has would cost in a published iteration, from measurements.
 
 `make effects` measures them beside 0.8.0's own on a GPU that is here, and keeps the times in `repro/data/past`. On the
-published GPU they are not known. Nearly all of these kernels are limited by memory bandwidth, so the difference is
-multiplied by the ratio of the bandwidths; where that is less, by the ratio of multiprocessors times clock, which limits
-the drawing of masks. Both are bounds of an interval, and so are the times with the data of one kernel in the cache for
-the next, and without: 2020's GPUs had smaller caches.
+published GPU they are not known. The difference is multiplied by the ratio of the memory bandwidths and by that of
+multiprocessors times clock: kernels that fill a GPU are limited by one or the other. Both are bounds of an interval, and
+so are the times with the data of one kernel in the cache for the next, and without: 2020's GPUs had smaller caches.
+Kernels too short to fill a GPU would differ by less than both.
 """
 
 from __future__ import annotations

@@ -128,7 +128,8 @@ Block = Table | Text | Items | Code | Figure | Attachment
 class Section:
     """A heading and what follows it; `level` is 2 or 3, `id` the same in each language.
 
-    A `folded` section shows its title only, until the reader opens it.
+    A `folded` section shows its title only, until the reader opens it. In Markdown, the identifiers of folded and of
+    `anchored` sections are anchors, to which links of other pages lead.
     """
 
     id: str
@@ -136,6 +137,7 @@ class Section:
     blocks: tuple[Block, ...] = ()
     level: int = 2
     folded: bool = False
+    anchored: bool = False
 
 
 @dataclass(frozen=True)

@@ -46,36 +46,55 @@ def effects(_: Translate, reports: Iterable[str]) -> dict[str, str]:
     """The measured effect of each deviation on these reports' cases; nothing for those that were not measured."""
     case_gains = gains(reports).values()
     ids = dict.fromkeys(deviation for case_gain in case_gains for deviation in case_gain.by_deviation)
-    text = _("Measured: {span} faster in the published cases.")
     return {
-        deviation: text.format(
-            span=percent_span(
-                hull(case_gain.of(deviation) for case_gain in case_gains if deviation in case_gain.by_deviation)
-            )
-        )
+        deviation: _effect(_, deviation, [case_gain for case_gain in case_gains if deviation in case_gain.by_deviation])
         for deviation in ids
     }
 
 
-def gain_text(_: Translate, case_gains: Mapping[str, Gain]) -> Text:
-    """The gains of all measured deviations together, over these configurations."""
+def _effect(_: Translate, deviation: str, case_gains: list[Gain]) -> str:
+    text = _("Kernels timed on {gpus}, scaled to {target}: {span} faster in the published cases.")
+    return text.format(
+        span=percent_span(hull(case_gain.of(deviation) for case_gain in case_gains)), **_gpus(_, case_gains)
+    )
+
+
+def _gpus(_: Translate, case_gains: Iterable[Gain]) -> dict[str, str]:
+    """The GPUs that were measured, and the published ones that the times were scaled to."""
+    of_cases = list(case_gains)
+    measured = dict.fromkeys(gpu for case_gain in of_cases for gpu in case_gain.gpus)
+    published = dict.fromkeys(case_gain.target for case_gain in of_cases)
+    return {"gpus": _(", ").join(measured), "target": _(", ").join(published)}
+
+
+def how_timed(_: Translate) -> str:
+    """How the kernels of 2020 were timed, and what was made of the times."""
+    return _(
+        "Kernels with the passes of the old ones were timed against those of OneFlow 0.8.0 (`make effects`). Each call found its "
+        "data outside the GPU's cache; in the second column of times, so did each kernel. A pass reads or writes as many elements "
+        "as the input has. Times are those of the kernels alone, from CUPTI. The difference was scaled to the published GPUs by "
+        "memory bandwidth and by multiprocessors times clock; one of them limits kernels that fill a GPU, the range covers both, "
+        "and data in the GPU's cache or not. For kernels too short to fill one, its lower end may be too high. Other deviations "
+        "keep their estimates."
+    )
+
+
+def gain_text(_: Translate, case_gains: Mapping[str, Gain], method: str = "") -> Text:
+    """The gains of all measured deviations together, over these configurations.
+
+    `method` is a link to where it is said how they were timed; without one, the text says it.
+    """
     ids = dict.fromkeys(deviation for case_gain in case_gains.values() for deviation in case_gain.by_deviation)
-    gpus = dict.fromkeys(gpu for case_gain in case_gains.values() for gpu in case_gain.gpus)
     text = _(
-        "For reasons that are not the reader's, the port is expected to be {span} faster than the program of that time: "
-        "its kernels for {operators} are newer. Kernels with the passes of the old ones were timed against those of "
-        "OneFlow 0.8.0 on {gpus} (`make effects`). The difference was scaled to {target} by memory bandwidth, which limits "
-        "nearly all of these kernels, and by multiprocessors times clock; the range covers both, and data in the GPU's "
-        "cache or not. Other deviations keep their estimates."
+        "The port is expected to be {span} faster than the program of that time for its newer kernels alone ({operators}; timed "
+        "on {gpus}, scaled to {target}; {method})."
+    ).format(
+        span=percent_span(hull(case_gain.faster for case_gain in case_gains.values())),
+        operators=_(", ").join(_(TITLES[deviation]) for deviation in ids),
+        **_gpus(_, case_gains.values()),
+        method=method or "`make effects`",
     )
-    return Text(
-        text.format(
-            span=percent_span(hull(case_gain.faster for case_gain in case_gains.values())),
-            operators=_(", ").join(_(TITLES[deviation]) for deviation in ids),
-            gpus=_(", ").join(gpus),
-            target=_(", ").join(dict.fromkeys(case_gain.target for case_gain in case_gains.values())),
-        )
-    )
+    return Text(text if method else _("{text} {more}").format(text=text, more=how_timed(_)))
 
 
 def gain_table(_: Translate, id: str, case_gains: Mapping[str, Gain]) -> Table:
@@ -97,24 +116,24 @@ def gain_table(_: Translate, id: str, case_gains: Mapping[str, Gain]) -> Table:
         )
         for name, case_gain in case_gains.items()
     )
-    return Table(id, columns, rows)
+    return Table(id, columns, rows, _("What newer kernels are expected to gain, by configuration:"))
 
 
 def _span(span: Span) -> Cell:
     return Cell(percent_span(span), (span.low + span.high) / 2)
 
 
-def measurement_section(_: Translate, cases: Iterable[Case]) -> Section | None:
-    """What was timed for these cases: the operators with their shapes, passes and milliseconds, by GPU."""
+def measurement_section(_: Translate, cases: Iterable[Case], method: str) -> Section | None:
+    """What was timed for these cases: the operators with their shapes, passes and milliseconds, by GPU.
+
+    `method` is a link to where it is said how.
+    """
     of_cases = list(cases)
     tables = [_table(_, measured, of_cases) for measured in measurements()]
     shown: list[Block] = [table for table in tables if table.rows]
     if not shown:
         return None
-    text = _(
-        "Each call found its data outside the GPU's cache; in the second column of times, so did each kernel. A pass reads "
-        "or writes as many elements as the input has. Times are those of the kernels alone, from CUPTI."
-    )
+    text = _("Times of the kernels alone ({method}).").format(method=method)
     return Section("past-kernels", _("Kernels of 2020, timed"), (Text(text), *shown), folded=True)
 
 
@@ -131,8 +150,9 @@ def _table(_: Translate, measured: TimedOperators, cases: list[Case]) -> Table:
         Field(_("2020 (GB/s)"), lambda operator: operator.bytes / operator.cold_ms / 1e6, count),
     )
     timed = [operator for operator in measured.operators if operator.key in keys]
-    name = from_devices(measured.gpu, 1).gpu.name
-    return table(f"past-{name}", timed, fields, _("On {gpu}:").format(gpu=measured.gpu))
+    gpu = from_devices(measured.gpu, 1).gpu
+    caption = _("On {gpu}, whose memory has {peak} GB/s:").format(gpu=measured.gpu, peak=f"{gpu.bandwidth_gbs:.0f}")
+    return table(f"past-{gpu.name}", timed, fields, caption)
 
 
 def _milliseconds(ms: float) -> Cell:

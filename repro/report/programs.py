@@ -1,4 +1,4 @@
-"""Tables on training programs: options of the published and the tuned program, and deviations of the ports."""
+"""Tables on training programs: options of the port and the tuned program, and deviations of the ports."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ CHOICES = {
 
 
 def choice_table(_: Translate, id: str, published: Program) -> Table:
-    """The options of a published program and its tuned one."""
+    """The options of the port of a published program and of its tuned program."""
     tuned = published.tuned()
     pairs = [
         (field.name, getattr(published, field.name), getattr(tuned, field.name))
@@ -75,7 +75,7 @@ def choice_table(_: Translate, id: str, published: Program) -> Table:
         (Cell(_(CHOICES[name])), Cell(_value(_, ours)), Cell(_value(_, other), tone="muted" if ours == other else ""))
         for name, ours, other in pairs
     )
-    columns = (Column(_("Option")), Column(_("Published program")), Column(_("Tuned program")))
+    columns = (Column(_("Option")), Column(_("Port of the published program")), Column(_("Tuned program")))
     return Table(id, columns, rows)
 
 

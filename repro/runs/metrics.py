@@ -97,7 +97,8 @@ def _event(line: bytes, file: str) -> dict | None:
     """The event in a line; None if it is damaged."""
     try:
         event = json.loads(line.decode("utf-8"))
-        json.dumps(event, ensure_ascii=False).encode("utf-8")  # lone surrogates, which nothing can record
+        if b"\\u" in line:  # perhaps of lone surrogates, which nothing can record
+            json.dumps(event, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError):
         return None
     if not isinstance(event, dict) or not isinstance(event.get("event"), str) or event["event"] in NOT_OF_RANKS:

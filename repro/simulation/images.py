@@ -62,7 +62,7 @@ def has_node_image(engine: SimulationEngine, kind: str) -> bool:
 
 def _node_tag(kind: str) -> str:
     content = hashlib.sha256()
-    for path in sorted(HERE.iterdir()):
+    for path in sorted(path for path in HERE.iterdir() if path.is_file()):
         content.update(f"{path.name} {path.stat().st_mode} ".encode() + path.read_bytes())
     return f"node-{kind}:{content.hexdigest()[:12]}"
 

@@ -1,5 +1,6 @@
 """What `make test` runs: every check and then the tests, to the end, and the status says whether all passed."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from repro.cli import develop
 from repro.cli.settings import Exit
+from tests.support.paths import ROOT
 
 
 @pytest.fixture
@@ -26,9 +28,22 @@ def commands(monkeypatch):
 def test_lint_types_and_imports_come_before_the_tests(commands):
     started, _ = commands
     develop.test()
-    assert [command[0] for command in started] == ["ruff", "ruff", "lint-imports", "deptry", "mypy", "pytest", "pytest"]
-    assert "--ignore=tests/trainers" in started[-2] and any("numprocesses" in word for word in started[-2])
-    assert started[-1] == ("pytest", "tests/trainers")
+    assert [command[0] for command in started] == ["ruff", "ruff", "lint-imports", "deptry", "mypy", "pytest"]
+    assert {"--dist=loadfile", "--no-loadscope-reorder"} < set(started[-1])
+    assert any("numprocesses" in word for word in started[-1])
+
+
+def test_what_tests_import_is_compiled_once(commands, monkeypatch):
+    """Container images set the variable, with which each process compiles all that it imports."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    develop.test()
+    assert "PYTHONDONTWRITEBYTECODE" not in os.environ
+
+
+def test_the_files_that_begin_first_are_there(request):
+    """A name of none would let the longest file begin last."""
+    conftest = request.config.pluginmanager.get_plugin(str(ROOT / "tests/conftest.py"))
+    assert [name for name in conftest.FIRST if not (conftest.HERE / name).is_file()] == []
 
 
 def test_a_failed_check_stops_nothing_and_is_named(commands):
@@ -36,7 +51,7 @@ def test_a_failed_check_stops_nothing_and_is_named(commands):
     failing.add("lint-imports")
     with pytest.raises(Exit) as caught:
         develop.test()
-    assert len(started) == len(develop.CHECKS) + 2
+    assert len(started) == len(develop.CHECKS) + 1
     assert (caught.value.status, caught.value.message) == (1, "failed: lint-imports")
 
 

@@ -17,6 +17,7 @@ from repro.images.debian import pack_debian
 from repro.images.pins import load_pins
 from tests.docker.surroundings import DEBIAN, DEBIAN_SECURITY, ROOT, SECRET
 from tests.support import tasks
+from tests.support.patience import patience
 
 HERE = Path(__file__).resolve().parent
 NEEDED = ("dockerd", "debootstrap", "ip", "docker-registry", "apt-ftparchive", "gpg")
@@ -86,7 +87,7 @@ def engine(scratch, bridge):
         yield environment
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(patience(60))
         subprocess.run(["umount", str(scratch / "exec/netns/default")], capture_output=True)
 
 

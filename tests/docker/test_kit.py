@@ -9,6 +9,7 @@ import pytest
 
 from repro.images.offline_folder import OfflineError
 from repro.images.offline_kit import make_kit
+from tests.support.patience import patience
 
 WITHOUT_NETWORK = ["unshare", "--net", "env", "-i", "PATH=/usr/bin:/bin", "LANG=C.UTF-8"]
 INSTEAD_OF_XZ = "#!/bin/sh\nexec cat\n"
@@ -59,7 +60,7 @@ def test_no_piece_is_larger_than_asked(kit):
 def test_a_smoke_bench_runs_from_it_alone(host, scratch):
     bench = ["make", "bench", "MODEL=resnet50", "CASES=resnet50_0821_1n1g_bs128", "REPEATS=1"]
     done = subprocess.run(
-        [*WITHOUT_NETWORK, f"HOME={scratch}", *bench], cwd=host, capture_output=True, text=True, timeout=280
+        [*WITHOUT_NETWORK, f"HOME={scratch}", *bench], cwd=host, capture_output=True, text=True, timeout=patience(280)
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (record,) = (host / "runs").glob("*/run.json")
@@ -90,7 +91,7 @@ def test_what_make_test_needs_is_there(host):
     """The programs that check the code and run the tests; those of one module, for all take a while."""
     for program in (["ruff", "check", "."], ["lint-imports"], ["pytest", "-q", "tests/utils/test_stats.py"]):
         argv = [*WITHOUT_NETWORK, host / ".venv" / "bin" / program[0], *program[1:]]
-        done = subprocess.run(argv, cwd=host, capture_output=True, text=True, timeout=250)
+        done = subprocess.run(argv, cwd=host, capture_output=True, text=True, timeout=patience(250))
         assert done.returncode == 0, done.stdout + done.stderr
     complete = "from repro.bootstrap import is_complete, needs_of; print(all(is_complete(*each) for each in needs_of('test', {})))"
     argv = [*WITHOUT_NETWORK, host / ".venv" / "bin" / "python", "-c", complete]

@@ -11,6 +11,7 @@ import pytest
 from repro.images.pins import load_pins
 from repro.images.wheels import artefact_wheel, trainer_wheels
 from tests.docker.surroundings import DEBIAN, DEBIAN_SECURITY, ROOT
+from tests.support.patience import patience
 
 PACKAGE = "2.7.3-1+cuda10.2"
 
@@ -122,7 +123,7 @@ def registry(scratch, docker, base):
         yield name, digest
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(patience(20))
 
 
 def test_the_base_is_taken_by_its_digest(registry, build):

@@ -18,6 +18,7 @@ from tests.e2e import faults
 from tests.e2e.launching import WORK, containers, launcher_of, note, prepare, trainer, wait_until
 from tests.support import tasks
 from tests.support.paths import ROOT
+from tests.support.patience import slowness
 from tests.support.processes import heed_interrupts, stop
 from tests.support.runs import attempts
 
@@ -94,7 +95,7 @@ def test_a_loss_that_is_no_number(launcher, tmp_path):
     done = launcher.attempt(trainer(tmp_path / "t", "slow=3@0 nan stay@0 stay@1", "0"), inject=lambda: None)
     message = done.outcome.failure.text()
     assert message == "the loss at iteration 3 is not a number"
-    assert done.seconds < 15
+    assert done.seconds < 15 * slowness()
     note("NaN", done.seconds - 3, message)
 
 
@@ -117,7 +118,7 @@ def test_an_engine_that_fails_is_named(launcher, tmp_path, two_nodes, fault, inj
     text = done.outcome.failure.text()
     assert re.fullmatch(message, text)
     assert "--help" not in text
-    assert done.seconds < 20
+    assert done.seconds < 20 * slowness()
     note(fault, done, text)
 
 
@@ -154,7 +155,7 @@ def test_an_agent_that_is_killed_or_stopped(launcher, tmp_path, two_nodes, fault
     done = launcher.attempt(trainer(tmp_path / "t", HANG), inject=lambda: faults.signal_agent(two_nodes, "node2", kind))
     text = done.outcome.failure.text()
     assert re.fullmatch(message, text)
-    assert done.seconds < limit
+    assert done.seconds < limit * slowness()
     cleaned = wait_until(lambda: not containers(two_nodes, "node2"), 40)
     note(fault, done, f"{text}; container gone {cleaned:.1f} s later")
     assert launcher.attempt(trainer(tmp_path / "t")).outcome.failure is None

@@ -14,6 +14,7 @@ import pytest
 from tests.e2e.launching import containers, trainer, wait_until
 from tests.support import tasks
 from tests.support.paths import ROOT, TRAINER_PYTHON
+from tests.support.patience import patience
 from tests.support.processes import heed_interrupts, processes_of
 from tests.support.runs import attempts
 
@@ -55,7 +56,7 @@ def test_a_rehearsal_goes_on_after_an_interrupt_and_reaches_its_last_page(provis
     with subprocess.Popen(argv, preexec_fn=heed_interrupts, **output, **given) as first:
         wait_until(lambda: any(runs.glob("*-bert-smoke/attempts.jsonl")) or first.poll() is not None, 120)
         first.send_signal(signal.SIGINT)
-        said, _ = first.communicate(timeout=60)
+        said, _ = first.communicate(timeout=patience(60))
     assert first.returncode == 130 and said.endswith("interrupted; the same command goes on\n"), said
     (bench,) = runs.glob("*-bert-smoke")
     before = attempts(bench)
@@ -65,7 +66,7 @@ def test_a_rehearsal_goes_on_after_an_interrupt_and_reaches_its_last_page(provis
     assert [containers(provisioned_nodes, node) for node in provisioned_nodes.names] == [[], []]
 
     trainer(tmp_path / "trainer", "learns", "0")
-    done = subprocess.run(argv, capture_output=True, timeout=300, **given)
+    done = subprocess.run(argv, capture_output=True, timeout=patience(300), **given)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "== 1 of 3: make preflight" in done.stdout and "done before" in done.stdout
     after = attempts(bench)

@@ -18,7 +18,7 @@ from repro.launch.attempt import Limits, Tail, free_port
 from repro.launch.local_attempt import LocalAttempt, local_attempts
 from repro.planning.unit import Unit
 from repro.runs.failures import Failure, explain_logs, last_lines
-from tests.support.patience import slowness, wait_until
+from tests.support.patience import patience, slowness, wait_until
 from tests.support.processes import processes_of
 from tests.support.runs import CONFIG
 
@@ -62,7 +62,7 @@ def test_a_fault_is_named_and_leaves_no_process(tmp_path, standin, monkeypatch, 
     monkeypatch.setenv("STANDIN", fault)
     monkeypatch.setenv("STANDIN_WAIT", "3" if "@1" in fault and "hang" not in fault else "0")
     started = time.monotonic()
-    outcome = attempt(tmp_path, standin, ranks, stall_timeout_s=1 if "hang" in fault else 20).run()
+    outcome = attempt(tmp_path, standin, ranks, stall_timeout_s=1 if "hang" in fault else patience(10)).run()
     assert outcome.failure is not None
     said = outcome.failure.text().partition(', "rank"')[0]
     # A busy machine may look only after the launcher has seen how the rank ended, and ended all.

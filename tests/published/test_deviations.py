@@ -9,12 +9,30 @@ from repro.models.programs import PUBLISHED, Program
 from repro.models.registry import specs
 from repro.planning.plan import make_plan
 from repro.published.cases import load_catalogue
-from repro.published.deviations import ALL, CHOSEN, COUNTED, EVIDENCE, KINDS, MATTERS, deviations, deviations_of
+from repro.published.deviations import (
+    ALL,
+    CHOSEN,
+    COUNTED,
+    EVIDENCE,
+    KINDS,
+    LOSS,
+    MATTERS,
+    MEMORY,
+    SPEED,
+    deviations,
+    deviations_of,
+)
 from repro.report.programs import CHOICES, NAMES
 from repro.utils.i18n import LANGUAGES
 from tests.support.paths import ROOT
 
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+@[\w.]+:[^#\s]+(#L\d+(-L\d+)?)?")
+NAMED = {
+    SPEED: r"[Ss]peed|[Ff]aster|[Ss]lower|%|[Tt]ime\b|\bms\b|[Cc]ost|[Nn]one expected|Unknown",
+    MEMORY: r"[Mm]emory|[MG]i?B|Unknown",
+    LOSS: r"[Ll]oss|windows|Unknown",
+}
+"""What an effect has to speak of if it matters for this; "Unknown" alone is for all of them."""
 REPORTS = {program.report for spec in specs() for program in spec.programs}
 
 
@@ -45,6 +63,12 @@ def test_an_entry_is_whole(each):
     assert each.sources
     for source in each.sources:
         assert REPOSITORY.fullmatch(source) or (ROOT / source).is_file(), source
+
+
+@pytest.mark.parametrize("each", deviations(), ids=lambda each: each.id)
+def test_an_effect_speaks_of_all_that_it_matters_for(each):
+    silent = [name for name in each.matters if not re.search(NAMED[name], each.effect["en"])]
+    assert not silent
 
 
 def test_each_published_program_deviates_in_its_framework():

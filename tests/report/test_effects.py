@@ -1,6 +1,7 @@
 """What newer kernels gain, in verdicts and on pages: from recorded measurements alone, and nothing without them."""
 
 import json
+import re
 
 import jsonschema
 import pytest
@@ -10,9 +11,11 @@ from repro.analysis.verdict import judge
 from repro.models.past import LAYER_NORM
 from repro.perfmodel import past_kernels
 from repro.perfmodel.past_kernels import Span
+from repro.planning.past import uses_of
 from repro.planning.plan import Plan
 from repro.published.audit.engine import audit
 from repro.published.cases import load_catalogue
+from repro.published.deviations import deviations
 from repro.report import effects
 from repro.report.document import Table, Text
 from repro.report.published.program import kept_otherwise
@@ -72,7 +75,7 @@ def test_a_verdict_says_what_was_to_be_expected(tmp_path, recorded):
     assert expected["measured_on"] == ["NVIDIA H100 80GB HBM3"]
     section, *_rest = verdict_sections(_, found)
     span = f"{100 * expected['low']:.1f}–{100 * expected['high']:.1f}%"
-    assert f"the port is expected to be {span} faster than the program of that time" in texts(section)
+    assert f"The port is expected to be {span} faster than the program of that time" in texts(section)
     (row,) = tables(section)["verdict-gains"].rows
     assert [cell.text for cell in row] == [SINGLE, span, span]
 
@@ -95,16 +98,18 @@ def test_measured_deviations_are_marked_and_the_others_keep_their_estimates(reco
     report = CASES.report("gpt-3d-2021-05")
     section = kept_otherwise(Sheet(_, audit(), report), "en")
     rows = {row[0].text: [cell.text for cell in row] for row in tables(section)["deviations"].rows}
-    assert "Measured: " in rows[LAYER_NORM][4] and rows[LAYER_NORM][5] == "measurement"
-    assert "Measured" not in rows["cuda-of-wheel"][4] and rows["cuda-of-wheel"][5] == "estimate"
-    assert "Other deviations keep their estimates." in texts(section)
+    said = "Kernels timed on NVIDIA H100 80GB HBM3, scaled to Tesla V100-SXM2-16GB: "
+    assert said in rows[LAYER_NORM][4] and rows[LAYER_NORM][5] == "measurement"
+    assert said not in rows["cuda-of-wheel"][4] and rows["cuda-of-wheel"][5] == "estimate"
+    assert "[how they were timed](../method.en.md#kernels)" in texts(section)
+    assert tables(section)["gains"].caption, "the section has two tables, and its title names one"
     assert len(tables(section)["gains"].rows) == len([each for each in CASES.cases if each.report == report.id])
 
 
-def test_without_a_measurement_estimates_stay(nothing_recorded):
+def test_without_a_measurement_the_source_is_the_evidence(nothing_recorded):
     section = kept_otherwise(Sheet(_, audit(), CASES.report("gpt-3d-2021-05")), "en")
     rows = {row[0].text: [cell.text for cell in row] for row in tables(section)["deviations"].rows}
-    assert rows[LAYER_NORM][5] == "estimate"
+    assert rows[LAYER_NORM][5] == "source code"
     assert "gains" not in tables(section)
 
 
@@ -112,13 +117,39 @@ def test_the_deviations_of_a_run_have_the_measured_effect(tmp_path, recorded):
     plan = Plan.from_json(published_run(tmp_path, [SINGLE, EIGHT]).description()["plan"])
     section = deviation_section(catalogue("zh").gettext, "zh", plan.units)
     rows = {row[0].text: [cell.text for cell in row] for row in tables(section)["deviations"].rows}
-    assert "实测：在已发布的用例中快 " in rows[LAYER_NORM][4]
-    assert "预计也比当年的程序快 " in texts(section)
+    assert "上实测 kernel，换算到 Tesla V100-SXM2-16GB：在已发布的用例中快 " in rows[LAYER_NORM][4]
+    assert "预计就比当年的程序快 " in texts(section)
+
+
+@pytest.mark.parametrize("report", ["bert-2020-08-22", "gpt2-small-2020-12", "gpt-3d-2021-05"])
+def test_every_published_case_has_the_recorded_effect_of_each_operator_that_it_calls(report):
+    """With what is in the repository, so that no page falls back to a text without an interval."""
+    cases = [case for case in CASES.cases if case.report == report]
+    case_gains = effects.gains([report])
+    assert list(case_gains) == [case.name for case in cases]
+    for case in cases:
+        assert set(case_gains[case.name].by_deviation) == {use.subject.deviation for use in uses_of(case)}
+    section = kept_otherwise(Sheet(_, audit(), CASES.report(report)), "en")
+    rows = {row[0].text: [cell.text for cell in row] for row in tables(section)["deviations"].rows}
+    for deviation in {use.subject.deviation for case in cases for use in uses_of(case)}:
+        assert re.search(r": [−\d.–]+% faster in the published cases\.", rows[deviation][4])
+        assert rows[deviation][5] == "measurement"
+
+
+def test_the_text_of_a_measured_deviation_has_no_speed_of_its_own():
+    """Its interval comes from the recorded times; a figure that somebody wrote would contradict it one day."""
+    measured_ids = {use.subject.deviation for case in CASES.cases for use in uses_of(case)}
+    for deviation in deviations():
+        if deviation.id in measured_ids:
+            assert deviation.evidence == "source", "what is measured is said by the recorded times"
+            for text in deviation.effect.values():
+                assert not re.search(r"%|estimat|few per cent|measured|估计|百分之|测量", text), deviation.id
 
 
 def test_what_was_timed_is_listed_for_the_report_that_calls_it(recorded):
     section = timed_section(Sheet(_, audit(), CASES.report("gpt2-small-2020-12")))
     rows = tables(section)["past-h100-80"].rows
+    assert tables(section)["past-h100-80"].caption == "On NVIDIA H100 80GB HBM3, whose memory has 3350 GB/s:"
     assert len(rows) == 2 * 10  # five operators at two batch sizes, in both directions
     assert [cell.text for cell in rows[0]][:3] == ["softmax 2020-12 12288×1024", "forward", "6"]
     assert timed_section(Sheet(_, audit(), CASES.report("resnet50-2020-08-08"))) is None

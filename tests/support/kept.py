@@ -37,9 +37,19 @@ def throughput(unit) -> float:
     return speed * unit.world_size * (0.98 if unit.world_size > 1 else 1.0)
 
 
-def bench_run(runs, name="20261121-080000-gpt-published", cases=CASES, speed=throughput, repeats=REPEATS, failed=True):
-    """A run of GPT cases with PyTorch baselines on 4 GPUs, recorded and with its report; one attempt failed."""
-    plan = make_plan(load_catalogue().select(None, cases), 4, "published", len(repeats), (2, 4), ("pytorch",))
+def bench_run(
+    runs,
+    name="20261121-080000-gpt-published",
+    cases=CASES,
+    speed=throughput,
+    repeats=REPEATS,
+    failed=True,
+    baselines=("pytorch",),
+    programs=("published",),
+):
+    """A run of GPT cases with baselines on 4 GPUs, recorded and with its report; one attempt failed."""
+    selected = load_catalogue().select(None, cases)
+    plan = make_plan(selected, 4, "published", len(repeats), (2, 4), baselines, programs=programs)
     described = environment(
         H200,
         4,

@@ -28,15 +28,20 @@ def patience(seconds: float = PATIENCE_S) -> float:
     return 2 * seconds * slowness()
 
 
-def wait_until(holds: Callable[[], T], otherwise: str = "what was waited for did not come") -> T:
+def wait_until(
+    holds: Callable[[], T],
+    otherwise: str = "what was waited for did not come",
+    seconds: float = PATIENCE_S,
+    every_s: float = 0.02,
+) -> T:
     """Wait for a state, and return what says that it is there; time counts by the share of the machine that was ours."""
     spent, before = 0.0, time.monotonic()
-    while not (found := holds()):
-        time.sleep(0.02)
+    while not (state := holds()):
+        time.sleep(every_s)
         now = time.monotonic()
         spent, before = spent + (now - before) / slowness(), now
-        assert spent < PATIENCE_S, otherwise
-    return found
+        assert spent < seconds, otherwise
+    return state
 
 
 def dice() -> random.Random:

@@ -8,6 +8,7 @@ import sys
 from repro.cli.make import MAKES_OWN
 from repro.cli.tasks import every
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
+from tests.support.patience import patience
 from tests.support.processes import heed_interrupts
 
 TASKS = every()
@@ -37,8 +38,8 @@ def call(name: str, **settings) -> tuple[list[str], dict[str, str]]:
     return [sys.executable, "-m", "repro", name, *variables], environment
 
 
-def run(name: str, timeout: float | None = None, **settings) -> subprocess.CompletedProcess:
-    """Run a task to its end, with nothing on its standard input."""
+def run(name: str, seconds: float | None = None, **settings) -> subprocess.CompletedProcess:
+    """Run a task to its end, with nothing on its standard input, for at most so many seconds of an idle machine."""
     argv, environment = call(name, **settings)
     return subprocess.run(
         argv,
@@ -47,7 +48,7 @@ def run(name: str, timeout: float | None = None, **settings) -> subprocess.Compl
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=timeout,
+        timeout=patience(seconds) if seconds else None,
     )
 
 

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from repro.images.attention_operator import LIBRARY, attention_operator
+from repro.utils.filelock import exclusive
+from repro.utils.paths import sha256_of
 from tests.support.paths import ROOT
 from tests.support.patience import patience
 
@@ -186,9 +188,15 @@ def train_with_library(train, library):
 
 
 @pytest.fixture(scope="session")
-def trained() -> dict:
-    """Losses by the configuration that had them: a training is the same each time, and one is enough."""
-    return {}
+def trained(tmp_path_factory) -> Path:
+    """Folder of losses by the configuration that had them, which all of pytest's processes share.
+
+    A training is the same each time, and one is enough.
+    """
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "trained"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @pytest.fixture
@@ -196,12 +204,13 @@ def losses(train, trained):
     """Callable that gives the losses of a configuration by iteration, of a run that was whole."""
 
     def run(config: dict) -> dict:
-        key = json.dumps(config, sort_keys=True)
-        if key not in trained:
-            outcome = train(config)
-            assert outcome.returncode == 0, outcome.stderr[-4000:]
-            trained[key] = outcome.losses
-        return trained[key]
+        folder = trained / sha256_of(json.dumps(config, sort_keys=True).encode())
+        with exclusive(folder):
+            if not (folder / "losses.json").exists():
+                outcome = train(config)
+                assert outcome.returncode == 0, outcome.stderr[-4000:]
+                (folder / "losses.json").write_text(json.dumps(outcome.losses))
+        return {int(iteration): loss for iteration, loss in json.loads((folder / "losses.json").read_text()).items()}
 
     return run
 

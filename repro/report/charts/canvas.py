@@ -51,7 +51,18 @@ class Ink:
 
 PAPER, TEXT = Ink("#ffffff", "#14181d"), Ink("#1d2329", "#e4e8ec")
 MUTED, GRID = Ink("#5c6670", "#9aa5b1"), Ink("#e2e6ea", "#2d343c")
-SERIES = (Ink("#0b4f9e", "#74b3ff"), Ink("#b9530e", "#ffa763"), Ink("#12766b", "#5ccfbf"), Ink("#7a3e9d", "#cfa3f0"))
+SERIES = (
+    Ink("#0b4f9e", "#74b3ff"),
+    Ink("#b9530e", "#ffa763"),
+    Ink("#12766b", "#5ccfbf"),
+    Ink("#7a3e9d", "#cfa3f0"),
+    Ink("#515b66", "#b3bdc8"),
+    Ink("#776000", "#d8bc4c"),
+    Ink("#b5221b", "#ff8f86"),
+    Ink("#b0246f", "#f58bc0"),
+    Ink("#4c6b14", "#a9cc5c"),
+    Ink("#7a4a32", "#d9a98c"),
+)
 INKS = (PAPER, TEXT, MUTED, GRID, *SERIES)
 
 
@@ -71,6 +82,7 @@ STYLES = (
     Style(SERIES[2], "-.", "^", "----"),
     Style(SERIES[3], ":", "D", "xxxx"),
 )
+"""Styles by order, for what has none of its own in `repro.report.charts.series`, such as batch sizes and repeats."""
 
 
 class Chart(Protocol):
@@ -121,12 +133,16 @@ class Canvas:
             self.figure.add_artist(handle(index, left / WIDTH, 1 - (y - 3.5) / self.height))
             self.text(left + 23, y, label)
 
-    def box(self, index: int, x: float, y: float) -> Artist:
-        """A legend's handle for bars."""
+    def boxes(self, styles: Sequence[Style]) -> Callable[[int, float, float], Artist]:
+        """The handles of a legend for bars of these styles."""
         from matplotlib.patches import Rectangle
 
         height = 8 / self.height
-        return Rectangle((x, y - height / 2), 17 / WIDTH, height, **fill(STYLES[index]))
+
+        def box(index: int, x: float, y: float) -> Artist:
+            return Rectangle((x, y - height / 2), 17 / WIDTH, height, **fill(styles[index]))
+
+        return box
 
 
 def _fitting(text: str, size: float, bold: bool = False) -> float:

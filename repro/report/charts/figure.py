@@ -1,7 +1,7 @@
 """What published reports' and runs' figures have in common: a figure before it has a language, and its files."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from repro.report.charts.canvas import write_png, write_svg
@@ -114,9 +114,9 @@ def batch_and_gpus(_: Translate, batch: int, gpus: int) -> str:
 def efficiency(series: Series) -> Series:
     """A line's values over those that its first point promises."""
     (x, y), *_rest = series.points
-    return Series(
-        series.label,
-        tuple((gpus, scaling_efficiency(value, round(gpus), y, round(x))) for gpus, value in series.points),
+    return replace(
+        series,
+        points=tuple((gpus, scaling_efficiency(value, round(gpus), y, round(x))) for gpus, value in series.points),
     )
 
 

@@ -19,17 +19,18 @@ ROW, HEADING, GAP, TITLE = 17, 18, 12, 16
 PAD = 1.04
 """The factor by which the scale goes beyond the outermost values."""
 APART = 3.5
-"""Points by which the series of a row lie above and below its middle."""
+"""Points by which two series of a row lie above and below its middle, and by half of which each further one does."""
 TICKS = (0.125, 0.25, 0.5, 0.7, 1, 1.4, 2, 3, 4, 8, 16)
 
 
 @dataclass(frozen=True)
 class ForestPoint:
-    """A ratio of a series, by its place in the names, and its interval if it has one."""
+    """A ratio of a series, by its place in the names, and its interval if it has one; one that is `printed` needs none."""
 
     series: int
     value: float
     interval: tuple[float, float] | None
+    printed: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,13 +43,17 @@ class ForestRow:
 
 @dataclass(frozen=True)
 class ForestChart:
-    """Groups of rows with their headings; all panels have one logarithmic scale. `series` name the points of a row."""
+    """Groups of rows with their headings; all panels have one logarithmic scale. `series` name the points of a row.
+
+    A chart with one panel can do without its title.
+    """
 
     title: str
     subtitle: str
     panels: tuple[str, ...]
     groups: tuple[tuple[str, tuple[ForestRow, ...]], ...]
     series: tuple[str, ...]
+    styles: tuple[Style, ...] = STYLES
 
     def described(self) -> str:
         """Each panel and series in short: the tables of the page have the rows."""
@@ -59,8 +64,17 @@ class ForestChart:
                     points = [point for row in rows for point in row.points[panel] if point.series == index]
                     if points:
                         values = span(map(ratio, sorted(point.value for point in points)))
-                        parts.append(f"{heading}, {title}, {name}: {values} ({len(points)})")
+                        parts.append(f"{', '.join(filter(None, (heading, title, name)))}: {values} ({len(points)})")
         return sentence(f"{self.title} ({self.subtitle})", parts)
+
+    @property
+    def _apart(self) -> float:
+        return APART * max(1.0, len(self.series) / 2)
+
+    @property
+    def _row(self) -> float:
+        """The height of a row, in points: more where it has more than two series."""
+        return ROW + 2 * (self._apart - APART)
 
     @property
     def _rows(self) -> list[ForestRow]:
@@ -85,15 +99,16 @@ class ForestChart:
             yield at + HEADING / 2 + 2, heading, None
             at += HEADING
             for row in rows:
-                yield at + ROW / 2, row.label, row
-                at += ROW
+                yield at + self._row / 2, row.label, row
+                at += self._row
 
     def draw(self) -> Drawing:
-        height = HEADING * len(self.groups) + ROW * len(self._rows)
-        head = TOP + legend_height(self.series) + TITLE
+        height = HEADING * len(self.groups) + self._row * len(self._rows)
+        head = TOP + legend_height(self.series) + (TITLE if any(self.panels) else 0)
         canvas = Canvas(head + height + 22, self.title, self.subtitle)
-        canvas.legend(TOP, self.series, _handle)
-        left = max(text_width(row.label) for row in self._rows) + GAP
+        canvas.legend(TOP, self.series, self._handle)
+        headings = [text_width(heading, bold=True) for heading, _rows in self.groups]
+        left = max(*headings, *(text_width(row.label) for row in self._rows)) + GAP
         width = (WIDTH - left) / len(self.panels)
         for panel, title in enumerate(self.panels):
             canvas.text(left + panel * width, head - 5, title, weight="bold")
@@ -101,7 +116,7 @@ class ForestChart:
             self._scale(axes, height)
             for at, _label, row in self._places():
                 for point in row.points[panel] if row else ():
-                    _draw_point(axes, at, point, len(self.series))
+                    self._draw_point(axes, at, point)
         for at, label, row in self._places():
             if row is None:
                 canvas.text(0, head + at + 3, label, weight="bold")
@@ -121,13 +136,17 @@ class ForestChart:
         axes.grid(axis="x", color=GRID.light, linewidth=0.8)
         axes.axvline(1.0, color=TEXT.light, linewidth=0.9)
 
+    def _draw_point(self, axes: Axes, at: float, point: ForestPoint) -> None:
+        series, style = len(self.series), self.styles[point.series]
+        at += self._apart * (2 * point.series - series + 1) / (series - 1) if series > 1 else 0
+        if point.interval:
+            axes.plot(point.interval, (at, at), color=style.ink.light, linewidth=1.8, solid_capstyle="butt")
+        axes.plot(point.value, at, linestyle="", **_dot(style, filled=point.printed or point.interval is not None))
 
-def _draw_point(axes: Axes, at: float, point: ForestPoint, series: int) -> None:
-    at += APART * (2 * point.series - series + 1) / max(series - 1, 1) if series > 1 else 0
-    ink = STYLES[point.series].ink.light
-    if point.interval:
-        axes.plot(point.interval, (at, at), color=ink, linewidth=1.8, solid_capstyle="butt")
-    axes.plot(point.value, at, linestyle="", **_dot(STYLES[point.series], filled=point.interval is not None))
+    def _handle(self, index: int, x: float, y: float) -> Artist:
+        from matplotlib.lines import Line2D
+
+        return Line2D([x + 11 / WIDTH], [y], linestyle="", **_dot(self.styles[index], filled=True))
 
 
 def _dot(style: Style, filled: bool) -> dict:
@@ -139,9 +158,3 @@ def _dot(style: Style, filled: bool) -> dict:
         "markeredgecolor": ink,
         "markeredgewidth": 1.2,
     }
-
-
-def _handle(index: int, x: float, y: float) -> Artist:
-    from matplotlib.lines import Line2D
-
-    return Line2D([x + 11 / WIDTH], [y], linestyle="", **_dot(STYLES[index], filled=True))

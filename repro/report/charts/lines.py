@@ -5,11 +5,11 @@ Each holds its texts in one language and its data; `draw()` makes the figure, `d
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from repro.report.charts.canvas import GRID, MUTED, PAPER, SIZE, STYLES, WIDTH, Canvas, legend_height, text_width
+from repro.report.charts.canvas import GRID, MUTED, PAPER, SIZE, STYLES, WIDTH, Canvas, Style, legend_height, text_width
 from repro.report.numbers import short
 
 if TYPE_CHECKING:
@@ -25,10 +25,16 @@ WARM_UP = 0.1
 
 @dataclass(frozen=True)
 class Series:
-    """A label and the points (x, y) that it names."""
+    """A label and the points (x, y) that it names; without a style it has that of its place."""
 
     label: str
     points: tuple[tuple[float, float], ...]
+    style: Style | None = None
+
+
+def styled(series: Iterable[Series]) -> Iterator[tuple[Series, Style]]:
+    """Series with their styles; without one of their own, as many as there are styles by order."""
+    return ((line, line.style or style) for line, style in zip(series, STYLES, strict=False))
 
 
 def number(value: float, decimals: int | None = None) -> str:
@@ -73,7 +79,7 @@ class LineChart:
         axes.grid(axis="y", color=GRID.light, linewidth=0.8)
         if self.ideal:
             axes.plot(*zip(*self.ideal.points, strict=True), color=MUTED.light, linewidth=0.9, linestyle=(0, (6, 3)))
-        for line, style in zip(self.series, STYLES, strict=False):
+        for line, style in styled(self.series):
             axes.plot(
                 *zip(*line.points, strict=True),
                 color=style.ink.light,
@@ -112,7 +118,7 @@ class LineChart:
         height = axes.get_position().height * figure_height
         low, high = axes.get_ylim()
         ends = []
-        styles = [*(style.ink.light for style in STYLES[: len(self.series)]), MUTED.light]
+        styles = [*(style.ink.light for _line, style in styled(self.series)), MUTED.light]
         for line, color in zip(self._all, styles, strict=False):
             x, y = line.points[-1]
             if x == last:
@@ -172,7 +178,7 @@ class GridChart:
         names = [line.label for line in labels] if len(labels) > 1 else []
         head = TOP + legend_height(names)
         canvas = Canvas(head + lines * field, self.title, self.subtitle)
-        canvas.legend(TOP, names, _line_handle)
+        canvas.legend(TOP, names, _line_handles(labels))
         width = WIDTH / self.columns
         for i, (title, series) in enumerate(self.fields):
             left, top = (i % self.columns) * width, head + (i // self.columns) * field
@@ -181,7 +187,7 @@ class GridChart:
         return canvas.figure
 
     def _draw_field(self, axes: Axes, series: tuple[Series, ...]) -> None:
-        for line, style in zip(series, STYLES, strict=False):
+        for line, style in styled(series):
             axes.plot(*zip(*line.points, strict=True), color=style.ink.light, linestyle=style.line, linewidth=1.2)
         xs = [x for line in series for x, _y in line.points]
         everything = [y for line in series for _x, y in line.points]
@@ -210,9 +216,13 @@ def warm_up(count: int) -> int:
     return max(int(count * WARM_UP), 1 if count > 2 else 0)
 
 
-def _line_handle(index: int, x: float, y: float) -> Artist:
+def _line_handles(series: Iterable[Series]) -> Callable[[int, float, float], Artist]:
     from matplotlib.lines import Line2D
 
-    style = STYLES[index]
-    pen: dict[str, Any] = {"color": style.ink.light, "linestyle": style.line, "linewidth": 1.4}
-    return Line2D([x, x + 18 / WIDTH], [y, y], **pen)
+    styles = [style for _line, style in styled(series)]
+
+    def handle(index: int, x: float, y: float) -> Artist:
+        pen: dict[str, Any] = {"color": styles[index].ink.light, "linestyle": styles[index].line, "linewidth": 1.4}
+        return Line2D([x, x + 18 / WIDTH], [y, y], **pen)
+
+    return handle

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from repro.report.charts.canvas import (
     GRID,
     MUTED,
     PAPER,
     SIZE,
-    STYLES,
     TEXT,
     WIDTH,
     Canvas,
@@ -21,6 +20,7 @@ from repro.report.charts.canvas import (
     text_width,
 )
 from repro.report.charts.lines import TOP, sentence, spread_out
+from repro.report.charts.series import AS_PUBLISHED, style
 from repro.report.numbers import percentage, short
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
+PUBLISHED = style(AS_PUBLISHED)
 COLUMNS, PANEL, LABEL_GAP = 3, 140, 10
 LEFT, HEAD, FOOT = 30, 18, 26
 SMALL = SIZE - 1
@@ -39,18 +40,20 @@ MOST_FLAT = 0.9
 class OverlayLine:
     """A published line, the points measured with the same work on each GPU, and the name of both; either may be empty.
 
-    `intervals` are those of points: the number of GPUs, the lower and the upper end.
+    `style` is that of the program that was measured. `intervals` are those of points: the number of GPUs, the lower and
+    the upper end.
     """
 
     label: str
     published: tuple[tuple[float, float], ...]
     measured: tuple[tuple[float, float], ...]
+    style: Style
     intervals: tuple[tuple[float, float, float], ...] = ()
 
 
 @dataclass(frozen=True)
 class OverlayPanel:
-    """A panel's title and its lines, as many as there are styles at most."""
+    """A panel's title and its lines."""
 
     title: str
     lines: tuple[OverlayLine, ...]
@@ -95,8 +98,8 @@ class OverlayChart:
             room = max(text_width(line.label, SMALL) for line in panel.lines) + 14
             axes = canvas.axes(left + LEFT, top + HEAD, panel_width - LEFT - room, PANEL - HEAD - FOOT)
             self._scale(axes, panel)
-            for line, style in zip(panel.lines, STYLES, strict=False):
-                _draw_line(axes, line, style)
+            for line in panel.lines:
+                _draw_line(axes, line)
             _name_lines(axes, panel, PANEL - HEAD - FOOT)
         canvas.text(
             panel_width * min(len(self.panels), COLUMNS) / 2,
@@ -129,17 +132,18 @@ def _points(panels: Iterable[OverlayPanel]) -> list[tuple[float, float]]:
     return [point for panel in panels for line in panel.lines for point in (*line.published, *line.measured)]
 
 
-def _draw_line(axes: Axes, line: OverlayLine, style: Style) -> None:
+def _draw_line(axes: Axes, line: OverlayLine) -> None:
+    style, ink = line.style, PUBLISHED.ink.light
     if line.published:
         axes.plot(
             *zip(*line.published, strict=True),
-            color=style.ink.light,
+            color=ink,
             linewidth=1.1,
             linestyle=(0, (4, 2)),
-            marker=style.marker,
+            marker=PUBLISHED.marker,
             markersize=3.6,
             markerfacecolor=PAPER.light,
-            markeredgecolor=style.ink.light,
+            markeredgecolor=ink,
         )
     for x, low, high in line.intervals:
         axes.plot((x, x), (low, high), color=style.ink.light, linewidth=1.4, solid_capstyle="butt")
@@ -159,7 +163,7 @@ def _name_lines(axes: Axes, panel: OverlayPanel, height: float) -> None:
     """Each line's name at the right, as high as its last point, moved apart where ends are close."""
     low, high = axes.get_ylim()
     ends = []
-    for index, line in enumerate(panel.lines[: len(STYLES)]):
+    for index, line in enumerate(panel.lines):
         points = line.published or line.measured
         ends.append(((points[-1][1] - low) / (high - low) * height, index))
     ends.sort()
@@ -170,7 +174,7 @@ def _name_lines(axes: Axes, panel: OverlayPanel, height: float) -> None:
             (6, -3),
             xycoords="axes fraction",
             textcoords="offset points",
-            color=STYLES[index].ink.light,
+            color=panel.lines[index].style.ink.light,
             size=SMALL,
             annotation_clip=False,
         )
@@ -179,9 +183,16 @@ def _name_lines(axes: Axes, panel: OverlayPanel, height: float) -> None:
 def _handle(index: int, x: float, y: float) -> Artist:
     from matplotlib.lines import Line2D
 
-    pen = (
-        {"linewidth": 1.1, "linestyle": (0, (4, 2)), "markerfacecolor": PAPER.light, "markersize": 3.6},
-        {"linewidth": 2.0, "markersize": 4.5},
+    pen: dict[str, Any] = (
+        {
+            "color": PUBLISHED.ink.light,
+            "marker": PUBLISHED.marker,
+            "linewidth": 1.1,
+            "linestyle": (0, (4, 2)),
+            "markerfacecolor": PAPER.light,
+            "markersize": 3.6,
+        },
+        {"color": TEXT.light, "marker": "o", "linewidth": 2.0, "markersize": 4.5},
     )[index]
     ends = [x + 1 / WIDTH, x + 15 / WIDTH]
-    return Line2D(ends, [y, y], color=TEXT.light, marker="o", **pen)
+    return Line2D(ends, [y, y], **pen)

@@ -43,7 +43,8 @@ class Panel:
 class BarChart:
     """Horizontal bars with their values, in one panel or several side by side.
 
-    With one series the rows in `emphasis` are solid and the others hatched. `limit` is a line with a label.
+    With one series the rows in `emphasis` are solid and the others hatched. `limit` is a line with a label. Each panel has
+    a scale of its own unless all have `one_scale`.
     """
 
     title: str
@@ -54,6 +55,8 @@ class BarChart:
     emphasis: frozenset[int] = frozenset()
     limit: tuple[str, float] | None = None
     decimals: int | None = None
+    styles: tuple[Style, ...] = STYLES
+    one_scale: bool = False
 
     def described(self) -> str:
         parts = (
@@ -88,7 +91,7 @@ class BarChart:
         head = TOP + legend_height(legend) + (14 if self.panels[0].title or self.limit else 0)
         height = len(self.rows) * row_height
         canvas = Canvas(head + height + 8, self.title, self.subtitle)
-        canvas.legend(TOP, legend, canvas.box)
+        canvas.legend(TOP, legend, canvas.boxes(self.styles))
         left = max(map(text_width, self.rows)) + 8
         panel_width = (WIDTH - left) / len(self.panels)
         for i, panel in enumerate(self.panels):
@@ -106,8 +109,10 @@ class BarChart:
         axes.spines["left"].set_visible(True)
         axes.spines["left"].set_color(MUTED.light)
         axes.set_xticks([])
-        largest = max(value for values in panel.values for value in values if value is not None)
-        widest = max(text_width(self._text(value)) for values in panel.values for value in values) + 6
+        scaled = self.panels if self.one_scale else (panel,)
+        shown = [value for column in scaled for values in column.values for value in values if value is not None]
+        largest = max(shown)
+        widest = max(text_width(self._text(value)) for value in shown) + 6
         if self.limit:
             largest = max(largest, self.limit[1])
         axes.set_xlim(0, largest * width / max(width - widest, 20))
@@ -116,7 +121,7 @@ class BarChart:
             for index, value in enumerate(values):
                 if value is not None:
                     at = row + (index - (len(values) - 1) / 2) * thick
-                    style = STYLES[index] if self._several or row in self.emphasis else STYLES[1]
+                    style = self.styles[index] if self._several or row in self.emphasis else self.styles[1]
                     self._draw_bar(axes, at, value, thick, style)
         if self.limit:
             _draw_limit(axes, *self.limit)
@@ -153,6 +158,7 @@ class DotChart:
     limit: tuple[str, float] | None = None
     decimals: int | None = None
     notes: tuple[str, ...] = ()
+    styles: tuple[Style, ...] = STYLES
 
     def described(self) -> str:
         parts = (
@@ -184,7 +190,7 @@ class DotChart:
         for row, values in enumerate(self.values):
             self._draw_row(axes, row, values)
         self._scale(axes)
-        canvas.legend(TOP, self.series, _dot_handle)
+        canvas.legend(TOP, self.series, self._handle)
         if self.limit:
             _draw_limit(axes, *self.limit)
         return canvas.figure
@@ -196,11 +202,15 @@ class DotChart:
         for index, value in enumerate(values):
             if value is None:
                 continue
-            style = STYLES[index if self.series else 0]
-            hollow = index > 0 or not self.series
-            axes.plot(value, row, linestyle="", **_dot(style, hollow), clip_on=False)
+            dot = _dot(self.styles[index if self.series else 0], hollow=index > 0 or not self.series)
+            axes.plot(value, row, linestyle="", **dot, clip_on=False)
         if self.marks:
             axes.plot((self.marks[row],) * 2, (row - 0.5, row + 0.5), color=TEXT.light, linewidth=1.5)
+
+    def _handle(self, index: int, x: float, y: float) -> Artist:
+        from matplotlib.lines import Line2D
+
+        return Line2D([x + 11 / WIDTH], [y], linestyle="", **_dot(self.styles[index], index > 0))
 
     def _scale(self, axes: Axes) -> None:
         from matplotlib.ticker import FuncFormatter
@@ -231,12 +241,6 @@ def _draw_limit(axes: Axes, label: str, value: float) -> None:
         color=MUTED.light,
         annotation_clip=False,
     )
-
-
-def _dot_handle(index: int, x: float, y: float) -> Artist:
-    from matplotlib.lines import Line2D
-
-    return Line2D([x + 11 / WIDTH], [y], linestyle="", **_dot(STYLES[index], index > 0))
 
 
 def _dot(style: Style, hollow: bool) -> dict:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from repro.report.charts.canvas import GRID, MUTED, STYLES, TEXT, WIDTH, Canvas, fill, legend_height, text_width
+from repro.report.charts.canvas import GRID, MUTED, TEXT, WIDTH, Canvas, Style, fill, legend_height, text_width
 from repro.report.charts.lines import TOP, sentence
 from repro.report.numbers import significant
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
 ROW, HEADING, FOOT = 17, 16, 28
+STEPS = (Style(MUTED, "-", "o", ""), Style(MUTED, "--", "s", "////"))
+"""A step down and a step up: no series, so that neither has the colour of one."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class WaterfallChart:
         head = TOP + legend_height(self.key)
         heights = [HEADING + ROW * len(panel.rows) + FOOT for panel in self.panels]
         canvas = Canvas(head + sum(heights), self.title, self.subtitle)
-        canvas.legend(TOP, self.key, canvas.box)
+        canvas.legend(TOP, self.key, canvas.boxes(STEPS))
         left = max(text_width(label, bold=True) for label, _text in rows) + 10
         right = max(text_width(text, bold=True) for _label, text in rows) + 10
         top = float(head)
@@ -85,7 +87,7 @@ def _draw_panel(axes: Axes, panel: Waterfall) -> None:
     at, reached = panel.start[1], [panel.start[1]]
     _total(axes, 0, at)
     for row, (_label, step) in enumerate(panel.steps, 1):
-        axes.barh(row, abs(step), 0.66, min(at, at + step), **fill(STYLES[0] if step < 0 else STYLES[1]))
+        axes.barh(row, abs(step), 0.66, min(at, at + step), **fill(STEPS[step > 0]))
         axes.plot((at, at), (row - 0.67, row - 0.33), color=MUTED.light, linewidth=0.7)
         at += step
         reached.append(at)

@@ -17,12 +17,15 @@ from repro.report.host.coverage import levels_of, units_run
 from repro.report.host.measured import current, factor, factors, grouped, ratio_span
 from repro.report.host.results import MeasuredHost
 from repro.report.host.rows import LEAST_SESSIONS, HostRow
+from repro.report.method import link
 from repro.report.run.programs import PROGRAMS
 from repro.utils.i18n import N_, Translate
 from repro.utils.stats import Interval
 
-NAMED = {PUBLISHED: N_("the port"), TUNED: N_("the tuned program")}
+NAMED = {PUBLISHED: N_("port"), TUNED: N_("tuned")}
 """The programs within a sentence."""
+FRAMEWORKS = {"torch": "PyTorch", "megatron_core": "Megatron-Core"}
+"""What baselines are trained with, by the library whose release a rank records."""
 
 
 def gpus_text(_: Translate, host: MeasuredHost) -> str:
@@ -37,8 +40,8 @@ def gpus_text(_: Translate, host: MeasuredHost) -> str:
 
 def _one_kind(_: Translate, gpu: str, counts: list[int]) -> str:
     if counts == [1]:
-        return _("{name} (1 GPU)").format(name=gpu)
-    return _("{name} ({numbers} GPUs)").format(name=gpu, numbers=listed(_, map(str, counts)))
+        return _("{name} (machines with 1 GPU)").format(name=gpu)
+    return _("{name} (machines with {numbers} GPUs)").format(name=gpu, numbers=listed(_, map(str, counts)))
 
 
 def when(_: Translate, host: MeasuredHost) -> str:
@@ -76,44 +79,61 @@ def _ran_with(_: Translate, host: MeasuredHost) -> Iterable[str]:
 
 
 def _against(_: Translate, host: MeasuredHost) -> str:
-    """Which PyTorch OneFlow was compared with; empty if with none."""
-    starts = [start for kept_run in host.measured for start in kept_run.starts.values()]
-    versions = dict.fromkeys(
-        str(start["versions"]["torch"]) for start in starts if "torch" in (start.get("versions") or {})
-    )
-    return _(", some compared with PyTorch {versions}").format(versions=listed(_, versions)) if versions else ""
+    """The frameworks that OneFlow was compared with, by release; empty if with none."""
+    versions = [start.get("versions") or {} for kept_run in host.measured for start in kept_run.starts.values()]
+    compared = [
+        f"{framework} {release}"
+        for library, framework in FRAMEWORKS.items()
+        for release in dict.fromkeys(str(of_rank[library]) for of_rank in versions if library in of_rank)
+    ]
+    return _(", some compared with {frameworks}").format(frameworks=listed(_, compared)) if compared else ""
 
 
 def by_model(_: Translate, host: MeasuredHost) -> list[str]:
-    """For each model in its published precision: each program over each baseline, and over the published V100s."""
+    """For each model in its published precision and each baseline, what each program has of its throughput."""
     rows = [row for row in current(host.ratios) if case_in_precision(row.unit)]
-    by_case = factors(host)
-    texts = []
-    for group in grouped(rows, lambda row: (subject(row.unit), row.unit.world_size)):
-        unit = group[0].unit
-        parts = [
-            _("over `{baseline}` {programs}").format(
-                baseline=baseline,
-                programs=listed(_, _programs_over(_, [row for row in group if baseline_name(row) == baseline])),
-            )
-            for baseline in baselines(group)
-        ]
-        published = [
-            (row.unit.program, factor(case, row))
-            for case, by_program in by_case
-            for row in by_program.values()
-            if (subject(row.unit), row.unit.world_size) == (subject(unit), unit.world_size)
-        ]
-        if published:
-            parts.append(
-                _("over the published V100 throughput {programs}").format(programs=listed(_, _factors(_, published)))
-            )
-        texts.append(
-            _("**{subject}, {gpus}**: {parts}.").format(
-                subject=subject(unit), gpus=gpus_count(_, unit.world_size), parts=_("; ").join(parts)
-            )
+    return [
+        _("**{subject}** over `{baseline}`, {gpus}: {programs}").format(
+            subject=subject(group[0].unit),
+            baseline=baseline,
+            gpus=sizes(_, mine),
+            programs=_(", ").join(_programs_over(_, mine)),
         )
-    return texts
+        for group in grouped(rows, lambda row: subject(row.unit))
+        for baseline in baselines(group)
+        for mine in ([row for row in group if baseline_name(row) == baseline],)
+    ]
+
+
+def over_published(_: Translate, host: MeasuredHost) -> str:
+    """What each program has of the published throughput, by model; empty if no case ran in its published configuration."""
+    every = [(case, row) for case, by_program in factors(host) for row in by_program.values()]
+    parts = [
+        _("{subject}: {programs}").format(
+            subject=model,
+            programs=_(", ").join(
+                _factors(
+                    _, [(row.unit.program, factor(case, row)) for case, row in every if subject(row.unit) == model]
+                )
+            ),
+        )
+        for model in dict.fromkeys(subject(row.unit) for _case, row in every)
+    ]
+    return (
+        _("**Over the published V100 throughput** (other hardware, no verdict): {parts}").format(
+            parts=_("; ").join(parts)
+        )
+        if parts
+        else ""
+    )
+
+
+def sizes(_: Translate, rows: Iterable[HostRow]) -> str:
+    """On how many GPUs rows were measured: `1, 2 and 4 GPUs`."""
+    numbers_of_gpus = sorted({row.unit.world_size for row in rows})
+    if len(numbers_of_gpus) == 1:
+        return gpus_count(_, numbers_of_gpus[0])
+    return _("{numbers} GPUs").format(numbers=listed(_, map(str, numbers_of_gpus)))
 
 
 def _programs_over(_: Translate, rows: list[HostRow]) -> Iterable[str]:
@@ -140,7 +160,7 @@ def _sure(_: Translate, rows: list[HostRow], written: Written) -> str:
     sessions = numbers.span(map(str, sorted(len(row.sessions) for row in rows)))
     intervals = [row.ratio.interval for row in rows if row.ratio and isinstance(row.ratio.interval, Interval)]
     if not intervals:
-        return _("n\u00a0=\u00a0{n}, no interval").format(n=sessions)
+        return _("n\u00a0=\u00a0{n}").format(n=sessions)
     low, high = min(interval.low for interval in intervals), max(interval.high for interval in intervals)
     return _("95%: {low}–{high}, n\u00a0=\u00a0{n}").format(low=written(low), high=written(high), n=sessions)
 
@@ -165,7 +185,7 @@ def scaled(_: Translate, host: MeasuredHost) -> str:
         )
         for group in grouped(rows, lambda row: (subject(row.unit), row.unit.program, row.unit.world_size))
     ]
-    return _("**Scaling efficiency**: {parts}.").format(parts=_("; ").join(parts)) if parts else ""
+    return _("**Scaling efficiency**: {parts}").format(parts=_("; ").join(parts)) if parts else ""
 
 
 def believed(_: Translate, host: MeasuredHost) -> str:
@@ -182,6 +202,8 @@ def believed(_: Translate, host: MeasuredHost) -> str:
                 "Every comparison comes from a single session, so none has an interval: another day may give another ratio."
             )
         )
+    elif rows and not single:
+        sentences.append(_("Every comparison has an interval over several sessions."))
     elif rows:
         text = _(
             "{several} of {rows} comparisons have an interval over several sessions; the others come from a single one."
@@ -202,22 +224,32 @@ def believed(_: Translate, host: MeasuredHost) -> str:
     return reduce(lambda text, more: _("{text} {more}").format(text=text, more=more), sentences) if sentences else ""
 
 
-def how_to_read(_: Translate) -> str:
-    """What the numbers of the result are."""
+def in_words(_: Translate, host: MeasuredHost) -> tuple[str, ...]:
+    """The result of a host, an item for each statement."""
+    return tuple(filter(None, (*by_model(_, host), over_published(_, host), scaled(_, host))))
+
+
+def _checked(_: Translate, host: MeasuredHost) -> str:
+    """How a reader checks the page, and where the raw data are."""
     return _(
-        "Throughput of the port and of the tuned program over that of each baseline, lowest to highest of the "
-        "configurations; above 1 OneFlow is faster. In parentheses the range of the 95% intervals and the number n of sessions. "
-        "`pytorch` is PyTorch with its current fused operators, `pytorch-unfused` computes as the published program does."
-    )
+        "`make verify HOST={host}` recomputes every figure of this page from the logs in the [archives of the runs](#runs) "
+        "({method})."
+    ).format(host=host.name, method=link(_, "evidence", _("what is checked")))
+
+
+def how_to_read(_: Translate, folder: str = "../../") -> str:
+    """What the numbers of the result are; `folder` is that of the method's page from the page that shows them."""
+    return _(
+        "Throughput over that of each baseline, lowest to highest of the configurations; above 1 OneFlow is faster. In "
+        "parentheses 95% intervals and the number n of sessions ({method})."
+    ).format(method=link(_, "ratios", _("programs, baselines and intervals"), folder))
 
 
 def answer(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Section]:
     """The result in words, what it rests on, and the figure that shows it; nothing without a measured speed."""
     if not units_run(host):
         return []
-    items = tuple(filter(None, (*by_model(_, host), scaled(_, host))))
-    blocks: list[Block] = []
-    if items:
-        blocks += [Text(how_to_read(_)), Items(items)]
-    blocks += [Text(text) for text in (believed(_, host),) if text]
+    items = in_words(_, host)
+    blocks: list[Block] = [Text(how_to_read(_)), Items(items)] if items else []
+    blocks += [Text(text) for text in (believed(_, host), _checked(_, host)) if text]
     return [Section("answer", _("Result"), (*blocks, *figures_of(drawn, "ratios")))]

@@ -49,7 +49,7 @@ def family(report: str) -> str:
 
 def subject(unit: Unit) -> str:
     """What trains: the model and its precision."""
-    return ", ".join((name(family(unit.report)), name(unit.precision)))
+    return " ".join((name(family(unit.report)), name(unit.precision)))
 
 
 def listed(_: Translate, parts: Iterable[str]) -> str:
@@ -92,10 +92,13 @@ def least_to_most(values: Iterable[float], written: Written = numbers.ratio) -> 
 
 def interval(row: HostRow, written: Written = numbers.ratio) -> str:
     """The interval of a row over its sessions; empty where these give none."""
+    return "–".join(map(written, ends(row) or ()))
+
+
+def ends(row: HostRow) -> tuple[float, float] | None:
+    """The ends of the interval of a row over its sessions; None where these give none."""
     over_sessions = row.ratio.interval if row.ratio else None
-    if not isinstance(over_sessions, Interval):
-        return ""
-    return f"{written(over_sessions.low)}–{written(over_sessions.high)}"
+    return (over_sessions.low, over_sessions.high) if isinstance(over_sessions, Interval) else None
 
 
 def with_interval(_: Translate, row: HostRow | None, written: Written = numbers.ratio) -> Cell:
@@ -109,11 +112,11 @@ def with_interval(_: Translate, row: HostRow | None, written: Written = numbers.
 
 
 def goal(_: Translate, row: HostRow) -> Cell:
-    """A row's target and how the row stands to it; a dash without one."""
-    if not row.target:
+    """A row's goal and how the row stands to it; a dash without one."""
+    if not row.goal:
         return NONE
     title, tone = STATUSES[row.status]
-    return Cell(str(row.target), row.target.at_least, note=_(title), tone=tone)
+    return Cell(str(row.goal), row.goal.at_least, note=_(title), tone=tone)
 
 
 def figures_of(drawn: list[Figure], name: str) -> list[Figure]:

@@ -111,7 +111,7 @@ def curves(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sectio
 
 
 def _subject(unit: Unit) -> str:
-    return f"{name(unit.model)}, {name(unit.config['precision'])}"
+    return f"{name(unit.model)} {name(unit.config['precision'])}"
 
 
 def _by_kind(comparisons: list[CurveComparison]) -> list[list[CurveComparison]]:

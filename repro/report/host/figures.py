@@ -15,16 +15,19 @@ from repro.report.charts.figure import gpus_text as gpus_count
 from repro.report.charts.forest import ForestChart, ForestPoint, ForestRow
 from repro.report.charts.overlay import OverlayChart, OverlayLine, OverlayPanel
 from repro.report.charts.rows import DotChart
+from repro.report.charts.series import AS_PUBLISHED, NAMES, style, styles
+from repro.report.host import cells
 from repro.report.host.answer import gpus_text
 from repro.report.host.cells import SHORT_PROGRAMS, family, name
 from repro.report.host.configurations import Configuration, baselines, configurations
 from repro.report.host.correctness import shown_figures
 from repro.report.host.coverage import covered_cases
-from repro.report.host.measured import current, memories
+from repro.report.host.measured import current, memories, over_pytorch
+from repro.report.host.megatron import megatron_figure
 from repro.report.host.results import MeasuredHost
 from repro.report.host.rows import HostRow
 from repro.utils.i18n import N_, Translate
-from repro.utils.stats import Interval, scaling_efficiency
+from repro.utils.stats import scaling_efficiency
 
 MOST_ROWS = 20
 """Configurations in the first figure, so that it is read at a glance; the table has all."""
@@ -35,8 +38,9 @@ TITLES = {PUBLISHED: N_("Port of the published program"), TUNED: N_("Tuned progr
 def figure_specs(host: MeasuredHost) -> list[FigureSpec]:
     """All figures that the host has rows for."""
     specs = []
-    if current(host.ratios):
+    if over_pytorch(host):
         specs.append(_ratios(host))
+    specs += megatron_figure(host)
     if scaling_lines(host):
         specs.append(_efficiency(host))
     if memories(host):
@@ -46,7 +50,7 @@ def figure_specs(host: MeasuredHost) -> list[FigureSpec]:
 
 def _ratios(host: MeasuredHost) -> FigureSpec:
     """The ratios of each configuration to the baselines, a panel for each program; the published precision comes first."""
-    rows = current(host.ratios)
+    rows = over_pytorch(host)
     shown = configurations(rows)
     dropped = len(shown) - MOST_ROWS
     if dropped > 0:
@@ -74,6 +78,7 @@ def _ratios(host: MeasuredHost) -> FigureSpec:
                 for heading, mine in groups.items()
             ),
             tuple(_("over {baseline}").format(baseline=baseline) for baseline in series),
+            styles(series),
         )
 
     def caption(_: Translate) -> str:
@@ -96,12 +101,7 @@ def _case_precision(unit: Unit) -> str:
 
 def _point(index: int, row: HostRow) -> ForestPoint:
     assert row.ratio is not None  # a ratio to a baseline always has one
-    return ForestPoint(index, row.ratio.value, _ends(row))
-
-
-def _ends(row: HostRow) -> tuple[float, float] | None:
-    interval = row.ratio.interval if row.ratio else None
-    return (interval.low, interval.high) if isinstance(interval, Interval) else None
+    return ForestPoint(index, row.ratio.value, cells.ends(row))
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,8 @@ def _efficiency(host: MeasuredHost) -> FigureSpec:
             _("bs {n}, {program}").format(n=line.case.micro_batch, program=_(SHORT_PROGRAMS[line.program])),
             line.published,
             ((1.0, 1.0), *((float(row.unit.world_size), row.ratio.value) for row in line.rows if row.ratio)),
-            tuple((float(row.unit.world_size), *ends) for row in line.rows if (ends := _ends(row))),
+            style(NAMES[line.program]),
+            tuple((float(row.unit.world_size), *ends) for row in line.rows if (ends := cells.ends(row))),
         )
 
     def panel(_: Translate, report: str) -> OverlayPanel:
@@ -176,8 +177,8 @@ def _efficiency(host: MeasuredHost) -> FigureSpec:
         "efficiency",
         chart,
         lambda _: _(
-            "Lines and points of one colour do the same work per GPU (bs: batch size per GPU); bars are 95% intervals. Each "
-            "panel has its own scale, which does not start at zero."
+            "Lines with one label do the same work per GPU (bs: batch size per GPU); bars are 95% intervals. Each panel has "
+            "its own scale, which does not start at zero."
         ),
     )
 
@@ -194,6 +195,7 @@ def _memory(host: MeasuredHost) -> FigureSpec:
             tuple((row.published, *(row.by_program.get(program) for program in programs)) for row in rows),
             (_("published, V100"), *(_(TITLES[program]) for program in programs)),
             decimals=0,
+            styles=styles((AS_PUBLISHED, *(NAMES[program] for program in programs))),
         )
 
     return FigureSpec("memory", chart, lambda _: _("One row per case; the table below has the differences."))

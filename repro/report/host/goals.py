@@ -6,37 +6,38 @@ from repro.report.charts.figure import gpus_text as gpus_count
 from repro.report.document import Section, Text
 from repro.report.host.cells import STATUSES, name
 from repro.report.host.results import MeasuredHost
-from repro.report.host.rows import LEAST_SESSIONS, MET, MISSED, OLD, OPEN, HostRow, RatioTarget
+from repro.report.host.rows import LEAST_SESSIONS, MET, MISSED, OLD, OPEN, HostRow, RatioGoal
+from repro.report.method import link
 from repro.report.run.programs import PROGRAMS
 from repro.report.tables import Field, table
 from repro.utils.i18n import N_, Translate
 
 KINDS = {
-    "ratio": N_("OneFlow / PyTorch"),
+    "ratio": N_("OneFlow / baseline"),
     "efficiency": N_("scaling efficiency"),
     "expectation": N_("measured / expected"),
 }
-"""What a target is of."""
+"""What a goal is of."""
 
 
 def decided(_: Translate, rows: list[HostRow]) -> str:
-    """How many targets are met, missed and undecided, and why they are undecided or do not count."""
+    """How many goals are met, missed and undecided, and why they are undecided or do not count."""
     old = sum(row.status == OLD for row in rows)
     rows = [row for row in rows if row.status != OLD]
     statuses = [row.status for row in rows]
     single = sum(row.status == OPEN and len(row.sessions) < LEAST_SESSIONS for row in rows)
-    within = sum(row.target.holds(row.ratio.value) for row in rows if row.target and row.ratio)
+    within = sum(row.goal.holds(row.ratio.value) for row in rows if row.goal and row.ratio)
     if not rows:
-        text = _("No target is decided.")
+        text = _("No goal is decided.")
     elif single == len(rows):
         text = _(
-            "No target is decided: all {n} rest on a single session each, and {least} are needed. {within} of the "
-            "measured values are within their target."
+            "No goal is decided: all {n} rest on a single session each, and {least} are needed. {within} of the "
+            "measured values are within their goal."
         )
     else:
         text = _(
-            "Targets: {met} met, {missed} missed, {undecided} undecided, {single} of these because they rest "
-            "on a single session. {within} of the {n} measured values are within their target."
+            "Goals: {met} met, {missed} missed, {undecided} undecided, {single} of these because they rest "
+            "on a single session. {within} of the {n} measured values are within their goal."
         )
     if old:
         text += _(" Rows that were measured with older code of their program only do not count: {old}.")
@@ -52,35 +53,34 @@ def decided(_: Translate, rows: list[HostRow]) -> str:
     )
 
 
-def targets(_: Translate, host: MeasuredHost, language: str) -> list[Section]:
+def goals(_: Translate, host: MeasuredHost, language: str) -> list[Section]:
     """How the goals stand, each with its reason, then row by row; nothing without one."""
     aimed = host.aimed
     if not aimed:
         return []
-    groups = [[row for row in aimed if row.target == target] for target in dict.fromkeys(row.target for row in aimed)]
-    setters = {row.target.by.get(language) for row in aimed if row.target}
+    groups = [[row for row in aimed if row.goal == goal] for goal in dict.fromkeys(row.goal for row in aimed)]
+    setters = {row.goal.by.get(language) for row in aimed if row.goal}
     fields = (
-        Field(_("What"), lambda rows: _what(_, _target(rows))),
-        Field(_("Goal"), lambda rows: str(_target(rows))),
+        Field(_("What"), lambda rows: _what(_, _goal(rows))),
+        Field(_("Goal"), lambda rows: str(_goal(rows))),
         Field(_("Verdict"), lambda rows: _tally(_, rows)),
-        *([Field(_("Set by"), lambda rows: _target(rows).by.get(language, "–"))] if len(setters) > 1 else []),
-        Field(_("Why"), lambda rows: _target(rows).why.get(language, "–"), minor=True),
+        *([Field(_("Set by"), lambda rows: _goal(rows).by.get(language, "–"))] if len(setters) > 1 else []),
+        Field(_("Why"), lambda rows: _goal(rows).why.get(language, "–"), minor=True),
     )
-    caption = _(
-        "These are goals of whoever set them, not of the published reports. One is met if the 95% interval of a row "
-        "over sessions is within it, missed if the interval is outside, and undecided otherwise."
+    caption = _("None of these was published ({method}).").format(
+        method=link(_, "goals", _("when a goal is met, missed or undecided"))
     )
     return [
         Section(
-            "targets", _("Goals we set ourselves"), (Text(decided(_, aimed)), table("targets", groups, fields, caption))
+            "goals", _("Goals we set ourselves"), (Text(decided(_, aimed)), table("goals", groups, fields, caption))
         ),
     ]
 
 
-def _target(rows: list[HostRow]) -> RatioTarget:
-    """The target that rows have in common."""
-    assert rows[0].target is not None  # only rows with a target are grouped by it
-    return rows[0].target
+def _goal(rows: list[HostRow]) -> RatioGoal:
+    """The goal that rows have in common."""
+    assert rows[0].goal is not None  # only rows with a goal are grouped by it
+    return rows[0].goal
 
 
 def _tally(_: Translate, rows: list[HostRow]) -> str:
@@ -94,14 +94,14 @@ def _tally(_: Translate, rows: list[HostRow]) -> str:
     return _("; ").join(texts)
 
 
-def _what(_: Translate, target: RatioTarget) -> str:
-    where = _(", ").join(_condition(_, key, value) for key, value in target.where.items())
-    what = _(KINDS[target.of])
+def _what(_: Translate, goal: RatioGoal) -> str:
+    where = _(", ").join(_condition(_, key, value) for key, value in goal.where.items())
+    what = _(KINDS[goal.of])
     return _("{what} ({where})").format(what=what, where=where) if where else what
 
 
 def _condition(_: Translate, key: str, value: object) -> str:
-    """What narrows a target, as tables write it."""
+    """What narrows a goal, as tables write it."""
     if isinstance(value, int):
         return gpus_count(_, value)
     return _(PROGRAMS[str(value)]) if key == "program" else name(str(value))

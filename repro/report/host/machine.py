@@ -10,6 +10,7 @@ from repro.analysis.process_info import readable
 from repro.report.document import Block, Cell, Section, Table, Text
 from repro.report.host.results import MeasuredHost, clocks, preflight_tables
 from repro.report.host.run import KeptRun
+from repro.report.method import link
 from repro.report.tables import columns, count, measured, words
 from repro.utils.i18n import N_, Message, Translate
 
@@ -45,11 +46,8 @@ def runs(_: Translate, host: MeasuredHost) -> list[Section]:
     )
     titles = columns(_("Run (start, UTC)"), _("Session"), _("Commit"), _("Command"))
     text = _(
-        "Each run is kept under `runs/` as one archive: the plan, every attempt with its logs and metrics, and a manifest; "
-        "nothing in it is derived. `make report RUN=<archive>` writes its report in both languages, and `results.csv` has "
-        "the results of all runs. Host names and GPU UUIDs are replaced and paths are relative to the checkout; "
-        "`kept.json` in the archive names every file changed in this way, with its original SHA-256."
-    )
+        "`make report RUN=<archive>` writes a run's report; `results.csv` has the results of all runs ({method})."
+    ).format(method=link(_, "evidence", _("what an archive holds")))
     table = Table("runs", titles, rows, _("Every run, with the command that started it:"))
     return [Section("runs", _("Runs and their commands"), (Text(text), table), folded=True)]
 

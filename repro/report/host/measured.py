@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from repro.analysis.cross_hardware import TOLERANCES, published_scaling
 from repro.analysis.relations import layout_text
 from repro.models.programs import KINDS, PUBLISHED, TUNED
+from repro.models.variants import MEGATRON
 from repro.planning.derived import case_in_precision, published_case
 from repro.planning.unit import Unit
 from repro.published.cases import Case, load_catalogue
@@ -28,8 +29,8 @@ from repro.report.host.configurations import (
 )
 from repro.report.host.coverage import same_configuration
 from repro.report.host.results import MeasuredHost
-from repro.report.host.rows import APART, HostRow, middle
-from repro.report.run.baselines import descriptions
+from repro.report.host.rows import HostRow, middle
+from repro.report.method import link
 from repro.report.run.programs import PROGRAMS
 from repro.report.run.verdicts import COMPARED
 from repro.report.tables import Field, columns, count, share, words
@@ -47,7 +48,7 @@ def grouped(rows: Iterable[HostRow], key: Callable[[HostRow], Hashable]) -> list
 
 def speed(_: Translate, host: MeasuredHost) -> list[Section]:
     """OneFlow compared with PyTorch, and the tuned program with the port: a row for each configuration."""
-    rows = current(host.ratios)
+    rows = over_pytorch(host)
     if not rows:
         return []
     pairs = [
@@ -82,19 +83,24 @@ def speed(_: Translate, host: MeasuredHost) -> list[Section]:
             )
         )
     caption = _(
-        "Throughput over that of the baseline in the same run; above 1 the first of the two is faster. In parentheses the "
-        "95% interval over sessions and the number n of sessions. “Steady” marks the steady state, which is shown "
-        "where the figure of the report's rule differs from it by more than {apart}. PyTorch and the tuned program train "
-        "on synthetic batches; where the port reads its input from files, that is included."
-    ).format(apart=numbers.percentage(APART, 0))
-    described = descriptions(_, (row.base.label for row in rows))
+        "Throughput over that of the baseline in the same run, in parentheses the 95% interval over sessions and their "
+        "number n; {baselines}, {steady}."
+    ).format(
+        baselines=link(_, "programs", _("what the baselines are")),
+        steady=link(_, "throughput", _("what “steady” marks")),
+    )
     compared = tables.table("speed", configurations(rows), fields, caption)
-    return [Section("speed", _("How fast compared with PyTorch?"), (described, compared))]
+    return [Section("speed", _("How fast compared with PyTorch?"), (compared,))]
 
 
 def current(rows: Iterable[HostRow]) -> list[HostRow]:
     """The rows that were measured with the newest code of their program."""
     return [row for row in rows if row.current]
+
+
+def over_pytorch(host: MeasuredHost) -> list[HostRow]:
+    """The rows of OneFlow over PyTorch with the newest code; those over Megatron-Core are by layout, on their own."""
+    return [row for row in current(host.ratios) if row.base.label not in MEGATRON]
 
 
 def ratio_span(rows: Iterable[HostRow], written: Written) -> str:
@@ -152,8 +158,10 @@ def comparisons(_: Translate, host: MeasuredHost) -> list[Section]:
 
 
 def _names(_: Translate, row: HostRow) -> str:
-    """The names under which the runs that count have the configuration, with its program."""
+    """The names under which the runs that count have the configuration, with its program; that of a baseline is in its name."""
     names = _(", ").join(dict.fromkeys(result.unit.name for result in row.results))
+    if row.unit.baseline_of:
+        return names
     return _("{name} ({program})").format(name=names, program=_(SHORT_PROGRAMS[row.unit.program]))
 
 
@@ -188,10 +196,9 @@ def scaling(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Secti
         Field(_("Published (V100)"), lambda one: _published_cell(_, one.unit), numeric=True),
     )
     caption = _(
-        "Scaling efficiency: throughput over that of one GPU times the number of GPUs, in the same run and with the same "
-        "batch size per GPU. Published: that of the original case, on the number of V100s in parentheses; with another "
-        "number of GPUs the two are not like for like."
-    )
+        "Throughput over that of one GPU times the number of GPUs. Published: that of the original case, on the number of V100s "
+        "in parentheses ({method})."
+    ).format(method=link(_, "comparable", _("what can be compared")))
     table = tables.table("scaling", shown, fields, caption)
     return [Section("scaling", _("How does it scale?"), (table, *figures_of(drawn, "efficiency")))]
 
@@ -247,10 +254,8 @@ def _expectations(_: Translate, rows: list[HostRow]) -> list[Section]:
         ),
     )
     caption = _(
-        "Throughput over what the performance model expects, lowest to highest of the layouts. The launch cost and the "
-        "efficiency of kernels are fitted on half of the trainings that were measured on such GPUs; only the other half is "
-        "compared. A value above 1 shows the model wrong as much as one below."
-    )
+        "Throughput over what the performance model expects, lowest to highest of the layouts ({method})."
+    ).format(method=link(_, "expectation"))
     groups = grouped(rows, lambda row: (_with_program(_, row.unit), row.unit.world_size))
     table = tables.table("expectation", groups, fields, caption)
     return [Section("expectation", _("Does the performance model carry over?"), (table,))]
@@ -272,9 +277,8 @@ def _every_layout(_: Translate, rows: list[HostRow]) -> Section:
         Field(_("GPU memory (MiB)"), lambda row: middle(result.memory_mib for result in row.results), count),
         Field(_("Runs"), lambda row: cells.runs_of(_, row)),
     ]
-    caption = _(
-        "A layout is data x tensor x pipeline parallel sizes. Expected values are modelled (`reports/model/`); there is none "
-        "for trainings that the model was fitted on, and where it is too unsure to judge."
+    caption = _("Each layout and what the performance model expects of it, where it judges ({method}).").format(
+        method=link(_, "expectation")
     )
     return _folded("layouts", _("Every layout on several GPUs"), tables.table("layouts", rows, fields, caption))
 
@@ -321,10 +325,9 @@ def _memory_published(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> 
         _memory_cell,
     )
     caption = _(
-        "Memory per GPU in MiB as the driver counts it, of cases that ran in their published layout, precision and batch size: "
-        "tensors, the allocator's reserve, the GPU's context and the libraries. In parentheses the difference from the "
-        "published figure. The stack differs from the published one, so a difference is not the trainer's alone."
-    )
+        "Memory per GPU in MiB, of cases that ran in their published layout, precision and batch size; in parentheses the "
+        "difference from the published figure ({method})."
+    ).format(method=link(_, "memory", _("how it is counted")))
     table = tables.table("memory", rows, fields, caption)
     return [Section("memory", _("How much memory?"), (*figures_of(drawn, "memory"), table))]
 
@@ -377,12 +380,11 @@ def _memory_pytorch(_: Translate, host: MeasuredHost) -> list[Section]:
             for title, by_name in columns_mib.items()
         ),
     ]
-    caption = _(
-        "Memory per GPU in MiB as the driver counts it, median over runs. It includes what each framework's allocator keeps in "
-        "reserve, so a lower figure need not mean that less is needed."
+    caption = _("Memory per GPU in MiB, median over runs ({method}).").format(
+        method=link(_, "memory", _("how it is counted"))
     )
     table = tables.table("memory-pytorch", configurations(ratios), fields, caption)
-    return [_folded("memory-pytorch", _("Memory compared with PyTorch"), table)]
+    return [_folded("memory-pytorch", _("Memory compared with the baselines"), table)]
 
 
 def transfers(_: Translate, host: MeasuredHost) -> list[Section]:
@@ -409,9 +411,8 @@ def transfers(_: Translate, host: MeasuredHost) -> list[Section]:
                 minor=True,
             ),
         )
-        caption = _(
-            "What does not depend on how fast a GPU is, of each case and run. Measured and published agree if their "
-            "relative difference is within the tolerance."
+        caption = _("What does not depend on how fast a GPU is, of each case and run ({method}).").format(
+            method=link(_, "comparable", _("what can be compared"))
         )
         blocks.append(tables.table("transfers", groups, fields, caption))
     return (
@@ -458,8 +459,7 @@ def _factor_table(_: Translate, rows: list[CaseFactor]) -> Table:
 
     fields = _case_fields(_, rows, published_cell, measured_cell)
     caption = _(
-        "Throughput in samples/s of cases that ran in their published configuration. In parentheses the measured throughput over the published one, "
-        "and the number n of sessions. The factor is one of hardware, libraries and program together; it does not say whether a published "
-        "throughput is reproduced."
-    )
+        "Throughput in samples/s of cases that ran in their published configuration, in parentheses over the published one: a "
+        "factor of hardware, libraries and program together, no verdict ({method})."
+    ).format(method=link(_, "comparable", _("what can be compared")))
     return tables.table("factors", rows, fields, caption)

@@ -18,16 +18,16 @@ from repro.report.host.cells import interval, link, listed
 from repro.report.host.correctness import shown
 from repro.report.host.evidence import evidence
 from repro.report.host.figures import figure_specs
-from repro.report.host.goals import targets
+from repro.report.host.goals import goals
 from repro.report.host.independence import independence
 from repro.report.host.machine import machine, preflight, runs
 from repro.report.host.measured import comparisons, layouts, memory, scaling, speed, transfers
+from repro.report.host.megatron import by_layout
 from repro.report.host.notes import NOTES, PLACEHOLDER
 from repro.report.host.results import MeasuredHost, results_table
 from repro.report.numbers import short
 from repro.report.tables import columns, count, words
 from repro.runs.files import RecordError
-from repro.runs.program_versions import NAME as VERSIONS
 from repro.utils.i18n import LANGUAGES, Translate, catalogue
 
 FIGURES, RESULTS = "figures", "results.csv"
@@ -45,16 +45,16 @@ def build(host: MeasuredHost, language: str, drawn: list[Figure]) -> Document:
     sections = (
         *answer(_, host, drawn),
         *speed(_, host),
+        *by_layout(_, host, drawn),
         *transfers(_, host),
         *scaling(_, host, drawn),
         *memory(_, host, drawn),
         *shown(_, host, drawn),
         *layouts(_, host),
-        *targets(_, host, language),
+        *goals(_, host, language),
         *comparisons(_, host),
         *_notes(_, host, language),
         *_experiments(_, host, language),
-        *_counting(_, host),
         *_failures(_, host),
         *_deviations(_, host, language),
         *machine(_, host),
@@ -65,35 +65,6 @@ def build(host: MeasuredHost, language: str, drawn: list[Figure]) -> Document:
     )
     title = _("Measurements on {gpus}").format(gpus=gpus_text(_, host) or host.name)
     return Document(language, title, measured(_, host), sections)
-
-
-def _counting(_: Translate, host: MeasuredHost) -> list[Section]:
-    """How runs become rows; nothing without a row."""
-    every = [*host.gains, *host.ratios, *host.efficiencies, *host.layouts]
-    if not every:
-        return []
-    several, superseded = sum(len(row.sessions) > 1 for row in every), sum(bool(row.superseded) for row in every)
-    text = _(
-        "There is one row per configuration, training program and baseline, under whatever name a run had the case. "
-        "Its figure is the geometric mean over sessions; each session contributes the geometric mean of its runs, and "
-        "each run the median of its repeats. Memory is the median over runs. The 95% interval is Student's t on "
-        "the logarithms of the sessions, which all weigh the same, so it covers variation between "
-        "machines and days as well as between repeats. A single session has no such interval and decides no target."
-    )
-    rule = _(
-        "For each configuration, only runs with the same program code as the newest one count; older ones are listed as "
-        "superseded. {several} of the {rows} rows are over several sessions, and {superseded} leave superseded runs out."
-    ).format(several=several, rows=len(every), superseded=superseded)
-    older = _(
-        "Code is the same if the digests recorded with the runs are equal. For runs that are older than these digests, "
-        "[{file}](../{file}) has the git tree IDs of the program folders."
-    ).format(file=VERSIONS)
-    steady = _(
-        "The steady state is the median of all windows between printed rows but the first two, then of the repeats. The "
-        "first window contains the start of the program, and the timestamp of a log's first row is late, as the device is still computing."
-    )
-    texts = [text, rule, steady, *([older] if (host.folder.parent / VERSIONS).is_file() else [])]
-    return [Section("counting", _("How runs count"), tuple(map(Text, texts)), folded=True)]
 
 
 def _failures(_: Translate, host: MeasuredHost) -> list[Section]:
@@ -184,8 +155,7 @@ def _deviations(_: Translate, host: MeasuredHost, language: str) -> list[Section
         return []
     links = listed(_, (f"[{report}](../../published/{report}.{language}.md)" for report in reports))
     text = _(
-        "The port runs the published program on oneflow 0.8.0. The tuned program has the same mathematics, with faster "
-        "operators and other options, and never affects a verdict. The page of each report has every deviation and option: {reports}."
+        "The page of each report has every deviation of the port and every option of both programs: {reports}."
     ).format(reports=links)
     return [Section("deviations", _("Deviations from the published programs"), (Text(text),), folded=True)]
 

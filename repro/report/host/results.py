@@ -1,4 +1,4 @@
-"""What the kept runs of one host give together: ratios to PyTorch, scaling, layouts, and the targets for them.
+"""What the kept runs of one host give together: ratios to PyTorch, scaling, layouts, and the goals for them.
 
 The archives are read in place; a host is loaded once per rendering, and each comparison is computed once.
 """
@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import pandas as pd
@@ -18,9 +18,16 @@ from repro.analysis import copies
 from repro.analysis.cross_hardware import HardwareComparison
 from repro.analysis.profiles import Profiles
 from repro.analysis.ratio import ratio
-from repro.analysis.relations import Relation, baseline_relations, scaling_relations, tuning_relations
+from repro.analysis.relations import (
+    Relation,
+    baseline_relations,
+    scaling_relations,
+    tuning_relations,
+    variant_relations,
+)
 from repro.analysis.results import RESULT_COLUMNS, Result, result_frame, results_csv
 from repro.analysis.verification import signed_as_listed
+from repro.models.variants import MEGATRON
 from repro.perfmodel.hardware import HardwareError
 from repro.perfmodel.kernels import fitted_trainings
 from repro.perfmodel.predict import expect_unit
@@ -28,7 +35,7 @@ from repro.perfmodel.work import ModelJob
 from repro.planning.derived import case_of
 from repro.planning.unit import Unit
 from repro.report.host.notes import Notes, read
-from repro.report.host.rows import HostRow, RatioTarget, RunRatio, rows
+from repro.report.host.rows import HostRow, RatioGoal, RunRatio, rows
 from repro.report.host.run import KeptRun, load_run
 from repro.runs import digests, program_versions
 from repro.runs.digests import HOST, REPRODUCED
@@ -39,20 +46,20 @@ from repro.utils.i18n import LANGUAGES
 from repro.utils.paths import DATA
 from repro.utils.stats import median
 
-TARGETS = DATA / "reproduced"
+GOALS = DATA / "reproduced"
 BUSY = 50
 """Utilisation in per cent from which on a sample of a GPU counts as one under load."""
 
 
 @dataclass(frozen=True)
 class MeasuredHost:
-    """All that is kept of one host: runs and preflights in the order of their names, targets, and hand-written notes."""
+    """All that is kept of one host: runs and preflights in the order of their names, goals, and hand-written notes."""
 
     name: str
     folder: Path
     runs: tuple[KeptRun, ...]
     preflights: tuple[Run, ...]
-    targets: tuple[RatioTarget, ...]
+    goals: tuple[RatioGoal, ...]
     notes: Notes
 
     @property
@@ -75,6 +82,11 @@ class MeasuredHost:
     def gains(self) -> list[HostRow]:
         """The tuned program over the published one that took turns with it."""
         return [self._aimed(row, "gain") for row in rows(self._relations(tuning_relations))]
+
+    @cached_property
+    def megatrons(self) -> list[HostRow]:
+        """Megatron-Core's variants over each other, where they took turns with one unit."""
+        return rows(self._relations(partial(variant_relations, *MEGATRON)))
 
     @cached_property
     def efficiencies(self) -> list[HostRow]:
@@ -124,8 +136,8 @@ class MeasuredHost:
 
     @property
     def aimed(self) -> list[HostRow]:
-        """All rows that have a target."""
-        return [row for row in (*self.ratios, *self.efficiencies, *self.layouts) if row.target]
+        """All rows that have a goal."""
+        return [row for row in (*self.ratios, *self.efficiencies, *self.layouts) if row.goal]
 
     @cached_property
     def programs(self) -> tuple[str, ...]:
@@ -191,14 +203,14 @@ class MeasuredHost:
         return kept_run.code(unit) == self.newest_code.get((unit.model, unit.program))
 
     def _aimed(self, row: HostRow, of: str, **more: str) -> HostRow:
-        """The row with its target; a baseline has none, nor has what nothing is expected of."""
+        """The row with its goal; a baseline has none, nor has what nothing is expected of."""
         if row.unit.baseline_of or row.ratio is None:
             return row
         unit = row.unit
         facts = {"model": unit.config["model"], "program": unit.config["program"], "precision": unit.precision}
         facts |= {"gpus": unit.world_size, **more}
-        matching = (target for target in self.targets if target.of == of and target.where.items() <= facts.items())
-        return replace(row, target=next(matching, None), current=self.is_current(row.runs[-1], unit))
+        matching = (goal for goal in self.goals if goal.of == of and goal.where.items() <= facts.items())
+        return replace(row, goal=next(matching, None), current=self.is_current(row.runs[-1], unit))
 
 
 def hosts(reproduced: Path = REPRODUCED) -> list[str]:
@@ -206,7 +218,7 @@ def hosts(reproduced: Path = REPRODUCED) -> list[str]:
     return sorted(path.name for path in reproduced.glob("*") if HOST.fullmatch(path.name) and any(path.glob("runs/*")))
 
 
-def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> MeasuredHost:
+def load(name: str, reproduced: Path = REPRODUCED, data: Path = GOALS) -> MeasuredHost:
     """Read everything that is kept of a host.
 
     RecordError if there is nothing, or if a run cannot be read, is not as it was recorded or kept, is gone without a line
@@ -233,39 +245,37 @@ def load(name: str, reproduced: Path = REPRODUCED, data: Path = TARGETS) -> Meas
     archived = (*(kept_run.run for kept_run in runs), *preflights)
     if unsigned := [text for run in archived for good, text in signed_as_listed(run.path) if not good]:
         raise RecordError("\n".join(unsigned))
-    targets = targets_for(name, data)
+    goals = goals_for(name, data)
     runs.sort(key=lambda kept_run: kept_run.run.id)
-    return MeasuredHost(name, folder, tuple(runs), tuple(preflights), targets, read(folder))
+    return MeasuredHost(name, folder, tuple(runs), tuple(preflights), goals, read(folder))
 
 
-def targets_for(host: str, data: Path = TARGETS) -> tuple[RatioTarget, ...]:
-    """The targets in the files that name the host, none without one; RecordError as targets_of."""
-    return tuple(target for file in sorted(data.glob("*.toml")) if host in _named(file) for target in targets_of(file))
+def goals_for(host: str, data: Path = GOALS) -> tuple[RatioGoal, ...]:
+    """The goals in the files that name the host, none without one; RecordError as goals_of."""
+    return tuple(goal for file in sorted(data.glob("*.toml")) if host in _named(file) for goal in goals_of(file))
 
 
 def _named(file: Path) -> list[str]:
-    """The hosts whose pages are held to a file's targets; RecordError for a file that names none."""
+    """The hosts whose pages are held to a file's goals; RecordError for a file that names none."""
     named = read_toml(file).get("hosts")
     if not isinstance(named, list) or not named:
-        raise RecordError(f'{file}: hosts: name the hosts that these targets are for, such as hosts = ["h200"]')
+        raise RecordError(f'{file}: hosts: name the hosts that these goals are for, such as hosts = ["h200"]')
     return named
 
 
-def targets_of(file: Path) -> tuple[RatioTarget, ...]:
-    """The targets in a file; RecordError for one that does not say who set it, and why."""
-    targets = []
-    for number, entry in enumerate(read_toml(file).get("target", ()), 1):
+def goals_of(file: Path) -> tuple[RatioGoal, ...]:
+    """The goals in a file; RecordError for one that does not say who set it, and why."""
+    goals = []
+    for number, entry in enumerate(read_toml(file).get("goal", ()), 1):
         by, why = (entry.pop(name, None) for name in ("by", "why"))
         for name, text in (("by", by), ("why", why)):
             if not isinstance(text, dict) or not all(isinstance(text.get(language), str) for language in LANGUAGES):
                 raise RecordError(
-                    f"{file}: target {number}: {name}: say in {' and '.join(LANGUAGES)} "
+                    f"{file}: goal {number}: {name}: say in {' and '.join(LANGUAGES)} "
                     f"{'who set it' if name == 'by' else 'why it is set so'}"
                 )
-        targets.append(
-            RatioTarget(entry.pop("of"), entry.pop("at_least"), entry.pop("at_most", math.inf), entry, by, why)
-        )
-    return tuple(targets)
+        goals.append(RatioGoal(entry.pop("of"), entry.pop("at_least"), entry.pop("at_most", math.inf), entry, by, why))
+    return tuple(goals)
 
 
 def results_table(host: MeasuredHost) -> str:

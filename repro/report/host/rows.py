@@ -1,4 +1,4 @@
-"""One row for each distinct configuration and program of a host's page, over the runs that have it, and its target.
+"""One row for each distinct configuration and program of a host's page, over the runs that have it, and its goal.
 
 The session of a machine is the unit (`repro.runs.sessions`). Repeats of one run, and runs of one session, share machine,
 driver, clocks and the day, so how far they lie apart says nothing of what another session would give. A row is the
@@ -20,15 +20,15 @@ from repro.report.host.run import KeptRun
 from repro.utils.stats import geometric_mean, median
 
 MET, MISSED, OPEN, OLD = "met", "missed", "undecided", "older code"
-"""Statuses of a target. OLD is a row that only older code of its program has been measured for."""
+"""Statuses of a goal. OLD is a row that only older code of its program has been measured for."""
 LEAST_SESSIONS = 2
-"""Sessions without which no target is decided: a single one says nothing about other machines and days."""
+"""Sessions without which no goal is decided: a single one says nothing about other machines and days."""
 PRECISIONS = ("fp32", "tf32", "amp")
 """The order of precisions in tables."""
 
 
 @dataclass(frozen=True)
-class RatioTarget:
+class RatioGoal:
     """Between what a ratio should be. `of` is "ratio" (OneFlow over PyTorch), "efficiency" or "expectation".
 
     `at_most` is infinite where more is better; an expectation that is exceeded is as wrong as one that is missed.
@@ -51,7 +51,7 @@ class RatioTarget:
         return f"{self.at_least:.2f}–{self.at_most:.2f}"
 
     def holds(self, value: float) -> bool:
-        """Whether a value by itself is within the target."""
+        """Whether a value by itself is within the goal."""
         return self.at_least <= value <= self.at_most
 
     def status(self, ratio: Ratio) -> str:
@@ -123,13 +123,13 @@ class HostRow:
     """A configuration over the runs that have it, oldest first.
 
     `superseded` are those whose code of the programs is another than the newest run's; they do not count. `expected` is
-    what the performance model expects, in samples/s; `target` is None if there is none. A row is `current` if the newest
+    what the performance model expects, in samples/s; `goal` is None if there is none. A row is `current` if the newest
     run of the program, in any configuration, was made with the same code.
     """
 
     measurements: tuple[RunRatio, ...]
     superseded: tuple[RunRatio, ...] = ()
-    target: RatioTarget | None = None
+    goal: RatioGoal | None = None
     expected: float | None = None
     current: bool = True
 
@@ -198,12 +198,12 @@ class HostRow:
 
     @property
     def status(self) -> str:
-        """The target's status, OPEN with fewer than LEAST_SESSIONS, OLD if not current; empty without a target."""
-        if not self.target or not self.ratio:
+        """The goal's status, OPEN with fewer than LEAST_SESSIONS, OLD if not current; empty without a goal."""
+        if not self.goal or not self.ratio:
             return ""
         if not self.current:
             return OLD
-        return self.target.status(self.ratio) if len(self.sessions) >= LEAST_SESSIONS else OPEN
+        return self.goal.status(self.ratio) if len(self.sessions) >= LEAST_SESSIONS else OPEN
 
     def _by_session(self, of: Callable[[RunRatio], float | None]) -> list[float]:
         """For each session the geometric mean of what its runs have; none of one without."""

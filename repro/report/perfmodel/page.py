@@ -37,7 +37,7 @@ from repro.utils.i18n import LANGUAGES, catalogue
 
 FOLDER = Path("reports/model")
 PUBLISHED_CLUSTER = "v100x32"
-TARGETS = {"median": 0.08, "worst": 0.25, "memory": 0.10}
+GOALS = {"median": 0.08, "worst": 0.25, "memory": 0.10}
 
 
 @dataclass(frozen=True)
@@ -137,14 +137,14 @@ def _outcome(_: Callable, story: ModelReportData) -> Section:
     held_out = story.held_out
     speed, memory = summary(held_out["model_error"]), summary(held_out["model_memory_error"])
     rows = (
-        _goal(_("Throughput, median error"), TARGETS["median"], speed.median),
-        _goal(_("Throughput, worst error"), TARGETS["worst"], speed.worst),
-        _goal(_("Memory, median error"), TARGETS["memory"], memory.median),
+        _goal(_("Throughput, median error"), GOALS["median"], speed.median),
+        _goal(_("Throughput, worst error"), GOALS["worst"], speed.worst),
+        _goal(_("Memory, median error"), GOALS["memory"], memory.median),
         _goal(_("Memory, worst error"), None, memory.worst),
     )
     titles = (_("Held-out cases"), _("Goal"), _("This model"))
     columns = tuple(Column(title, numeric=index > 0) for index, title in enumerate(titles))
-    beyond = held_out[held_out["model_error"].abs() > TARGETS["worst"]]
+    beyond = held_out[held_out["model_error"].abs() > GOALS["worst"]]
     texts = [
         _(
             "The constants were fitted on {cases} cases ({trained} distinct trainings): single-GPU cases and "

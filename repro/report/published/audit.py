@@ -9,6 +9,7 @@ from repro.published.audit.engine import Audit
 from repro.published.audit.findings import RESULTS, Finding
 from repro.published.claim_ids import THROUGHPUT, claim_id
 from repro.report.document import Cell, Column, Section, Table, Text
+from repro.report.method import link
 from repro.report.numbers import NOTHING
 from repro.report.tables import figure, percent, words
 from repro.utils.i18n import N_, Translate
@@ -88,8 +89,10 @@ def place(_: Translate, finding: Finding) -> str:
     return " / ".join(part for part in dict.fromkeys(parts) if part)
 
 
-def findings(_: Translate, audit_findings: tuple[Finding, ...], with_report: bool = False) -> Section:
-    """All findings as a table."""
+def findings(
+    _: Translate, audit_findings: tuple[Finding, ...], with_report: bool = False, folder: str = "../"
+) -> Section:
+    """All findings as a table; `folder` is that of the method's page from the page that shows it."""
     if not audit_findings:
         return Section("audit", _("Audit"), (Text(_("Every figure and statement that could be checked is correct.")),))
     first = (Column(_("Report")),) if with_report else ()
@@ -120,13 +123,14 @@ def findings(_: Translate, audit_findings: tuple[Finding, ...], with_report: boo
         for finding in audit_findings
     )
     text = Text(
-        _(
-            "“Recomputed” is calculated from the report's own figures and text, to the precision that it prints; "
-            "values from elsewhere are in the next column, with their source. Error: wrong. Doubtful: contradicts "
-            "another source or may mislead. Note: read with care. What was measured at all comes first, typing errors last."
+        _("{tally} {more}").format(
+            tally=tally(_, audit_findings),
+            more=_("“Recomputed” is from the report's own figures ({method}).").format(
+                method=link(_, "audit", _("what the columns mean"), folder)
+            ),
         )
     )
-    return Section("audit", _("Audit"), (Text(tally(_, audit_findings)), text, Table("audit", columns, rows)))
+    return Section("audit", _("Audit"), (text, Table("audit", columns, rows)))
 
 
 def tally(_: Translate, audit_findings: tuple[Finding, ...]) -> str:

@@ -276,8 +276,8 @@ def reproduce(sheet: Sheet) -> Section | None:
     command = f"make bench CASES={sheet.report.id}\nmake bench CASES={sheet.cases[-1].name}"
     text = Text(
         _(
-            "Run from the root of this repository: all cases of this report, or one of them. Each case repeats until "
-            "its verdict is decided. Without a GPU the cases run at smoke scale, which says nothing about speed."
+            "From the root of this repository, all cases of this report or one of them. Without a GPU they run at smoke scale, "
+            "which says nothing about speed."
         )
     )
     return Section("reproduce", _("Run it yourself"), (text, Code(command)))

@@ -1,6 +1,7 @@
 """Which figures a published report has."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from repro.published.cases import Case, load_catalogue
@@ -17,6 +18,7 @@ from repro.report.charts.figure import (
 )
 from repro.report.charts.lines import LineChart, Series
 from repro.report.charts.rows import BarChart, DotChart, Panel
+from repro.report.charts.series import sharded, style, styles
 from repro.report.document import Figure
 from repro.report.numbers import short
 from repro.utils.i18n import LANGUAGES, N_, Translate
@@ -75,7 +77,9 @@ def _scaling_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
 
 def _by_batch(framework: str, lines: dict) -> Callable:
     return lambda _: [
-        Series(_("batch size {n}").format(n=batch) if len(lines) > 1 else framework, tuple(points))
+        Series(_("batch size {n}").format(n=batch), tuple(points))
+        if len(lines) > 1
+        else Series(framework, tuple(points), style(framework))
         for batch, points in lines.items()
     ]
 
@@ -116,31 +120,43 @@ def _peers_figure(cases: tuple[Case, ...], batches: tuple[int, ...]) -> FigureSp
     largest = len(batches) > 1
 
     def chart(_: Translate) -> BarChart:
-        here = _("{framework}, this report").format(framework=cases[0].framework)
+        here = _("{framework}, this report").format(framework=cases[0].framework) + (
+            f" ({batches[0]})" if largest else ""
+        )
         rows = [
-            here + (f" ({batches[0]})" if largest else ""),
+            here,
             *dict.fromkeys(_peer_name(_, peer, largest) for peer in others),
         ]
         panels = []
         for gpus in columns:
             values = {_peer_name(_, peer, largest): float(peer.throughput) for peer in others if peer.gpus == gpus}
-            values[rows[0]] = float(next(c for c in own if c.layout.world_size == gpus).published.throughput)
-            panels.append(Panel(gpus_text(_, gpus), tuple((values[row],) for row in rows)))
+            values[here] = float(next(c for c in own if c.layout.world_size == gpus).published.throughput)
+            panels.append(Panel(gpus_text(_, gpus), tuple((values[row] / gpus,) for row in rows)))
         title = (
             _("Compared with other frameworks, largest batch size of each")
             if largest
             else _("Compared with other frameworks, batch size {n}").format(n=batches[0])
         )
-        subtitle = _("samples/s; batch size per GPU in parentheses") if largest else "samples/s"
-        return BarChart(title, subtitle, tuple(rows), tuple(panels), emphasis=frozenset({0}), decimals=0)
+        subtitle = _("samples/s per GPU; batch size per GPU in parentheses") if largest else _("samples/s per GPU")
+        own_style = style(cases[0].framework)
+        return BarChart(
+            title,
+            subtitle,
+            tuple(rows),
+            tuple(panels),
+            emphasis=frozenset({0}),
+            decimals=0,
+            styles=(own_style, replace(own_style, hatch="////")),
+            one_scale=True,
+        )
 
     name = "peers-largest-batch" if largest else "peers"
     return FigureSpec(
         name,
         chart,
         lambda _: _(
-            "Same cluster and precision; the other figures are from the comparison published in October 2020. Each "
-            "panel has its own scale."
+            "Same cluster and precision; the other figures are from the comparison published in October 2020. All panels "
+            "have one scale."
         ),
     )
 
@@ -167,14 +183,14 @@ def _sharding_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
                 for case in cases
                 if case.optimizer_sharding == sharding and case.micro_batch == 4
             )
-            series.append(Series(name(_, "OneFlow", sharding), points))
+            series.append(Series(name(_, "OneFlow", sharding), points, (style, sharded)[sharding]("OneFlow")))
         for sharding in (0, 1):
             points = tuple(
                 (peer.gpus, float(peer.throughput))
                 for peer in _deepspeed(cases[0].model)
                 if peer.optimizer_sharding == sharding
             )
-            series.append(Series(name(_, "DeepSpeed", sharding), points))
+            series.append(Series(name(_, "DeepSpeed", sharding), points, (style, sharded)[sharding]("DeepSpeed")))
         return tuple(series)
 
     def throughput(_: Translate) -> LineChart:
@@ -198,6 +214,7 @@ def _sharding_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
             series,
             limit=(_("16 GiB (V100)"), V100_MEMORY_MIB),
             decimals=0,
+            styles=tuple(of(framework) for framework in ("OneFlow", "DeepSpeed") for of in (style, sharded)),
         )
 
     return [
@@ -240,7 +257,7 @@ def _layout_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
         chosen = [case for case in cases if case.published.printed["group"] == "DP"]
         own = tuple((case.layout.world_size, float(case.published.throughput)) for case in chosen)
         other = tuple((case.layout.world_size, float(megatron[case.name].throughput)) for case in chosen)
-        return [Series("OneFlow", own), Series("Megatron-LM", other)]
+        return [Series(name, line, style(name)) for name, line in zip(frameworks, (own, other), strict=True)]
 
     def layouts(_: Translate) -> BarChart:
         chosen = [case for case in cases if case.published.printed["group"] == "2D" and case.layout.world_size == 8]
@@ -253,6 +270,7 @@ def _layout_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
             (Panel("", values),),
             frameworks,
             decimals=2,
+            styles=styles(frameworks),
         )
 
     def every(_: Translate) -> BarChart:
@@ -281,6 +299,7 @@ def _layout_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
             frameworks,
             limit=(_("16 GiB (V100)"), V100_MEMORY_MIB),
             decimals=0,
+            styles=styles(frameworks),
         )
 
     named = N_("Case names: data x tensor x pipeline sizes, global batch size, hidden size x layers.")

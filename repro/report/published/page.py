@@ -7,6 +7,8 @@ from pathlib import Path
 
 from repro.published.audit.engine import Audit, as_json, audit
 from repro.published.cases import Report
+from repro.published.comparisons import comparisons
+from repro.report import numbers
 from repro.report.committed import contents, differences
 from repro.report.document import Attachment, Cell, Column, Document, Figure, Section, Table, markdown
 from repro.report.published import audit as audit_report
@@ -88,10 +90,28 @@ def _glance(sheet: Sheet) -> Section:
                 ),
             )
         )
+    rows += [
+        (
+            f"{report.framework} / {framework}",
+            _("{ratios} ({n} cases)").format(ratios=numbers.span(f"{ratio:.2f}" for ratio in ratios), n=len(ratios)),
+        )
+        for framework, ratios in _over_peers(sheet).items()
+    ]
     rows.append((_("Audit"), audit_report.tally(_, sheet.result.of(report.id))))
+    rows.append((_("Measured again"), _("[each figure, with what was measured of it](../claims.csv)")))
     columns = (Column(_("Item")), Column(_("Value")))
     table = Table("glance", columns, tuple(words(*row) for row in rows))
     return Section("glance", _("At a glance"), (table,))
+
+
+def _over_peers(sheet: Sheet) -> dict[str, list[float]]:
+    """The published throughput over that of other frameworks in the same cases, by framework, in ascending order."""
+    ratios: dict[str, list[float]] = {}
+    material = sheet.result.material
+    for comparison in comparisons(material.catalogue, material.peers):
+        if comparison.case and comparison.case.report == sheet.report.id:
+            ratios.setdefault(comparison.peer.framework, []).append(comparison.ratio)
+    return {framework: sorted(values) for framework, values in ratios.items()}
 
 
 def index(result: Audit, language: str, folder: Path) -> Document:

@@ -6,6 +6,7 @@ from repro.published.cases import Case
 from repro.published.claim_ids import claim_at
 from repro.published.figures import Peer, PrintedNumber
 from repro.report.document import Cell, Column, Section, Table, Text
+from repro.report.method import link
 from repro.report.published.tables import TITLES, Sheet
 from repro.report.tables import figure
 from repro.utils.i18n import Translate
@@ -25,10 +26,9 @@ def peers(sheet: Sheet) -> Section | None:
         return None
     text = Text(
         _(
-            "Measured on the same cluster. In parentheses: throughput of this report divided by that of the other "
-            "framework. Versions and dates differ from this report's, so the ratio compares releases rather than "
-            "frameworks as such."
-        )
+            "Measured on the same cluster, with other versions. In parentheses: throughput of this report divided by that of the "
+            "other framework ({method})."
+        ).format(method=link(_, "comparable", _("what can be compared"), "../"))
     )
     return Section("peers", _("Compared with other frameworks"), (text, *tables))
 

@@ -6,6 +6,7 @@ from repro.published.deviations import deviations
 from repro.published.ports import published_program
 from repro.report.document import Section, Text
 from repro.report.effects import effects, gain_table, gain_text, gains, measurement_section
+from repro.report.method import link
 from repro.report.programs import choice_table, deviation_table
 from repro.report.published.tables import Sheet
 
@@ -18,10 +19,9 @@ def choices(sheet: Sheet) -> Section | None:
     program = published_program(report.model, report.id)
     text = Text(
         _(
-            "`PROGRAM=published`, the default, runs the port of the published program, with its options. `PROGRAM=tuned` "
-            "has the same mathematics, with faster operators and the options in the second column; it never affects a "
-            "verdict."
-        )
+            "`PROGRAM=published`, the default, runs the port with the options of the published program, `PROGRAM=tuned` the tuned "
+            "program with those of the second column ({method})."
+        ).format(method=link(_, "programs", _("what the programs are"), "../"))
     )
     return Section("program", _("Training program"), (text, choice_table(_, "program", program)))
 
@@ -40,10 +40,16 @@ def kept_otherwise(sheet: Sheet, language: str) -> Section | None:
     )
     table = deviation_table(_, language, "deviations", report_deviations, measured=effects(_, (report.id,)))
     gained = gains((report.id,))
-    more = (gain_text(_, gained), gain_table(_, "gains", gained)) if gained else ()
+    more = (
+        (gain_text(_, gained, link(_, "kernels", _("how they were timed"), "../")), gain_table(_, "gains", gained))
+        if gained
+        else ()
+    )
     return Section("deviations", _("Deviations from the published program"), (text, table, *more))
 
 
 def past_kernels(sheet: Sheet) -> Section | None:
     """What was timed for the deviations in kernels."""
-    return measurement_section(sheet._, sheet.cases) if sheet.report.ported else None
+    _ = sheet._
+    method = link(_, "kernels", _("how they were timed"), "../")
+    return measurement_section(_, sheet.cases, method) if sheet.report.ported else None

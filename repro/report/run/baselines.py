@@ -121,7 +121,13 @@ def _baselines(_: Translate, results: list[Result]) -> list[Section]:
 def descriptions(_: Translate, variants: Iterable[str]) -> Items:
     """What those of the variants are that have a description, each once and in the order of DESCRIPTIONS."""
     wanted = set(variants)
-    return Items(tuple(f"`{name}`: {_(text)}" for name, text in DESCRIPTIONS.items() if name in wanted))
+    return Items(
+        tuple(
+            _("`{name}`: {text}").format(name=name, text=_(text))
+            for name, text in DESCRIPTIONS.items()
+            if name in wanted
+        )
+    )
 
 
 def _gain(_: Translate, results: list[Result]) -> list[Section]:

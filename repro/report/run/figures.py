@@ -11,6 +11,7 @@ from repro.report.charts.canvas import STYLES
 from repro.report.charts.figure import FigureSpec, efficiency, repeats_caption, repeats_chart
 from repro.report.charts.lines import GridChart, LineChart, Series
 from repro.report.charts.rows import BarChart, Panel
+from repro.report.charts.series import AS_PUBLISHED, PORT, style, style_of, styles
 from repro.report.run.data import ReportData
 from repro.runs.files import RunPath
 from repro.runs.metrics import METRICS, events
@@ -125,8 +126,8 @@ def _efficiency_figure(pairs: list[tuple[Case, Result]], number: int) -> FigureS
             if result.throughput is not None
         }
         series = tuple(
-            efficiency(Series(label, tuple((gpus, values[index]) for gpus, values in throughputs.items())))
-            for index, label in enumerate((_("measured"), _("published")))
+            efficiency(Series(label, tuple((gpus, values[index]) for gpus, values in throughputs.items()), style(name)))
+            for index, (label, name) in enumerate(((_("measured"), PORT), (_("published"), AS_PUBLISHED)))
         )
         title = _("Scaling efficiency: {report}, batch size {n}").format(report=first.report, n=first.micro_batch)
         return LineChart(
@@ -198,16 +199,16 @@ def baseline_figures(results: list[Result]) -> list[FigureSpec]:
     relations = baseline_relations(results)
     if not relations:
         return []
-    kinds = tuple(dict.fromkeys(relation.base.unit.label for relation in relations))[: len(STYLES)]
+    kinds = tuple(dict.fromkeys(relation.base.unit.label for relation in relations))
     rows: dict[str, dict[str, float]] = {}
     for relation in relations:
         rows.setdefault(relation.result.unit.name, {})[relation.base.unit.label] = relation.ratio.value
     values = tuple(tuple(row.get(kind) for kind in kinds) for row in rows.values())
 
     def chart(_: Translate) -> BarChart:
-        title = _("OneFlow throughput / PyTorch throughput in the same run")
+        title = _("OneFlow throughput / baseline throughput in the same run")
         return BarChart(
-            _("OneFlow and PyTorch"),
+            _("OneFlow and its baselines"),
             f"{title}: {kinds[0]}" if len(kinds) == 1 else title,
             tuple(rows),
             (Panel("", values),),
@@ -215,6 +216,7 @@ def baseline_figures(results: list[Result]) -> list[FigureSpec]:
             emphasis=frozenset(range(len(rows))),
             limit=(_("equal"), 1.0),
             decimals=2,
+            styles=styles(kinds) if len(kinds) > 1 else STYLES,
         )
 
     return [FigureSpec("baselines", chart, lambda _: _("Ratios of medians; above the line OneFlow is faster."))]
@@ -236,9 +238,9 @@ def own_scaling_figures(results: list[Result]) -> list[FigureSpec]:
 
 def _own_efficiency_figure(base: str, lines: dict[str, list[Relation]], number: int) -> FigureSpec:
     series = []
-    for label, relations in list(lines.items())[: len(STYLES)]:
+    for label, relations in lines.items():
         points = sorted({relation.result.unit.world_size: relation.ratio.value for relation in relations}.items())
-        series.append(Series(label, ((1, 1.0), *points)))
+        series.append(Series(label, ((1, 1.0), *points), style_of(relations[0].result.unit)))
     last = max(x for line in series for x, _y in line.points)
 
     def chart(_: Translate) -> LineChart:

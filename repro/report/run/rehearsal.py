@@ -87,7 +87,7 @@ def _agrees(_: Translate, training: Rehearsed) -> Cell:
 
 
 def _not_rehearsed(_: Translate, data: ReportData, named: dict[str, Case]) -> tuple[Block, ...]:
-    """What is not seen: settings that were changed, and operators of the published program that no rank ran."""
+    """What is not seen: settings that were changed, and operators of the port that no rank ran."""
     rows = []
     for report, (case, ran) in _reports(data, named).items():
         changed = "; ".join(f"{name} {before} → {now}" for name, (before, now) in changed_settings(case).items())
@@ -95,7 +95,7 @@ def _not_rehearsed(_: Translate, data: ReportData, named: dict[str, Case]) -> tu
         rows.append(words(report, changed, ", ".join(absent) or "–"))
     text = _(
         "A rehearsal sees no GPU: no CUDA kernel, no NCCL, no mixed precision, no memory of a GPU. The table has what "
-        "else differs, by the first case of each report, and the operators of the published program that run on CUDA "
+        "else differs, by the first case of each report, and the operators of the port that run on CUDA "
         "only: other operators take their place on the CPU. Models that are only data parallel have at most {n} samples "
         "per rank."
     ).format(n=SAMPLES_PER_RANK)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
+from repro.report import method
 from repro.report.document import Attachment, Document, markdown, template
 from repro.report.html import LANGUAGE_NAMES, LANGUAGE_TAGS, attached, block_functions, script_of, style_of, words
 from repro.report.site import links, readme, reproduce
@@ -80,6 +81,10 @@ def tables() -> dict[Path, str]:
         **pictures,
         **readme.expected(site_content, shown),
         REPORTS / CLAIMS: csv(site_content.claims, comparison_rows(site_content.audit, site_content.hosts)),
+        **{
+            method.FOLDER / method.file_name(language): markdown(method.build(language), method.FOLDER)
+            for language in LANGUAGES
+        },
         **{ROOT / ARTIFACTS[language]: readme.linked(appendix[language], language) for language in LANGUAGES},
     }
 

@@ -30,7 +30,7 @@ from repro.report.host.run import KeptRun
 UNITS = {THROUGHPUT: "samples/s", SPEEDUP: "×", MEMORY: "MiB"}
 PUBLISHED_CLUSTER = "v100x32"
 AS_PUBLISHED, OTHERWISE, DERIVED, NOT_RUN = "as-published", "tuned", "derived", "not-run"
-"""How far a case was run: by the published program, by the tuned one only, only in a derived form, not at all."""
+"""How far a case was run: by the port, by the tuned program only, only in a derived form, not at all."""
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ def coverage(units: Sequence[Unit], case: Case) -> str:
 
 
 def frame(all_claims: Iterable[Claim]) -> pd.DataFrame:
-    """The claims as a table, a row each with the newest measurement by the published program, or else by the tuned one."""
+    """The claims as a table, a row each with the newest measurement by the port, or else by the tuned program."""
     return pd.DataFrame([_row(claim) for claim in all_claims])
 
 
@@ -235,7 +235,7 @@ def csv(all_claims: Iterable[Claim], comparisons: Sequence[dict] = ()) -> str:
 
 
 def best(claim: Claim) -> MeasuredClaim | None:
-    """The measurement that says most about a claim: by the published program if there is one, the newest of these."""
+    """The measurement that says most about a claim: by the port if there is one, the newest of these."""
     ordered = sorted(claim.measured, key=lambda measured: (measured.program == PUBLISHED, measured.kept_run.run.id))
     return ordered[-1] if ordered else None
 

@@ -75,8 +75,8 @@ def _compared(_: Translate, comparisons: Iterable[dict]) -> Section:
     text = Text(
         _(
             "Each ratio follows from the two throughputs that the source prints for the same cluster. “Measured” is "
-            "OneFlow over the same program where a kept run has both, on its own hardware, so that only the ratio can be "
-            "compared."
+            "OneFlow over the same program where a kept run has both for this very case, on its own hardware, so that only "
+            "the ratio can be compared; pages of hosts have those of shrunk layouts."
         )
     )
     columns = (

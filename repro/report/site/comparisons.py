@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
+from repro.analysis.results import Result
 from repro.published.audit.engine import Audit
 from repro.published.audit.findings import PEERS
 from repro.published.comparisons import Comparison, comparisons
 from repro.report.host.results import MeasuredHost
-from repro.report.site.claims import AS_PUBLISHED, NOT_RUN, OTHERWISE, MeasuredClaim, command
+from repro.report.host.run import KeptRun
+from repro.report.site.claims import AS_PUBLISHED, DERIVED, NOT_RUN, OTHERWISE, MeasuredClaim, command
 
 METRIC = "ratio"
 PROGRAMS = {"Megatron-LM": "megatron-unfused"}
 """The variant of the baselines that computes what a peer's program did."""
+
+
+class BesidePeer(NamedTuple):
+    """What a kept run of a host has of OneFlow and of a peer's program, for the same training."""
+
+    host: str
+    kept_run: KeptRun
+    ours: Result
+    theirs: Result
 
 
 def comparison_rows(audit: Audit, hosts: Sequence[MeasuredHost]) -> list[dict]:
@@ -24,9 +36,11 @@ def comparison_rows(audit: Audit, hosts: Sequence[MeasuredHost]) -> list[dict]:
 def _row(comparison: Comparison, audit: Audit, hosts: Iterable[MeasuredHost]) -> dict:
     peer, case = comparison.peer, comparison.case
     findings = [finding.id for finding in audit.of(PEERS) if finding.place.row == peer.name]
+    pairs = list(_pairs(comparison, hosts))
     measured = max(
-        _measured(comparison, hosts), key=lambda claim: (claim.program != "tuned", claim.kept_run.run.id), default=None
+        _measured(comparison, pairs), key=lambda claim: (claim.program != "tuned", claim.kept_run.run.id), default=None
     )
+    beside = DERIVED if pairs else NOT_RUN
     return {
         "id": comparison.id,
         "report": case.report if case else peer.reports[-1],
@@ -41,7 +55,7 @@ def _row(comparison: Comparison, audit: Audit, hosts: Iterable[MeasuredHost]) ->
         "source": peer.url,
         "place": f"OneFlow {comparison.version} {comparison.oneflow} / {peer.framework} {peer.version} {peer.throughput} {peer.unit}",
         "audit": "; ".join(findings) or "consistent",
-        "coverage": NOT_RUN if measured is None else OTHERWISE if measured.program == "tuned" else AS_PUBLISHED,
+        "coverage": beside if measured is None else OTHERWISE if measured.program == "tuned" else AS_PUBLISHED,
         "measured": measured and f"{measured.value:.6g}",
         "repeats": measured and str(measured.repeats),
         "program": measured and measured.program,
@@ -56,21 +70,30 @@ def _row(comparison: Comparison, audit: Audit, hosts: Iterable[MeasuredHost]) ->
     }
 
 
-def _measured(comparison: Comparison, hosts: Iterable[MeasuredHost]) -> Iterator[MeasuredClaim]:
-    """OneFlow over the peer's program in each kept run that has both for this very case, by throughput."""
+def _pairs(comparison: Comparison, hosts: Iterable[MeasuredHost]) -> Iterator[BesidePeer]:
+    """OneFlow's figures for this case or one derived from it, each beside the peer's program in the same kept run."""
     variant, case = PROGRAMS.get(comparison.peer.framework), comparison.case
     if variant is None or case is None:
         return
     for host in hosts:
         for kept_run in host.measured:
-            own = [
-                result
-                for result in kept_run.results
-                if case.name in result.unit.stands_for and not result.unit.baseline_of
-            ]
             others = {result.unit.baseline_of: result for result in kept_run.results if result.unit.variant == variant}
-            for ours in own:
+            for ours in kept_run.results:
                 theirs = others.get(ours.unit.tuned_of or ours.unit.name)
-                if ours.throughput and theirs and theirs.throughput:
-                    ratio, repeats = ours.throughput / theirs.throughput, len(ours.throughputs)
-                    yield MeasuredClaim(host.name, kept_run, ours.unit.program, ratio, repeats, ours.unit.name, None)
+                of_case = case.name in (*ours.unit.stands_for, *ours.unit.derived_from)
+                if of_case and not ours.unit.baseline_of and ours.throughput and theirs and theirs.throughput:
+                    yield BesidePeer(host.name, kept_run, ours, theirs)
+
+
+def _measured(comparison: Comparison, pairs: Iterable[BesidePeer]) -> Iterator[MeasuredClaim]:
+    """The ratio of throughputs of the pairs that ran this very case."""
+    for pair in pairs:
+        unit, repeats = pair.ours.unit, len(pair.ours.throughputs)
+        if (
+            comparison.case
+            and comparison.case.name in unit.stands_for
+            and pair.ours.throughput
+            and pair.theirs.throughput
+        ):
+            ratio = pair.ours.throughput / pair.theirs.throughput
+            yield MeasuredClaim(pair.host, pair.kept_run, unit.program, ratio, repeats, unit.name, None)

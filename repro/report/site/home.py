@@ -158,10 +158,12 @@ def _concluded(_: Translate, hosts: Sequence[MeasuredHost], claims: Sequence[Cla
         return _(
             "**Verdicts:** {reproduced} reproduced, {faster} faster, {slower} slower, {inconclusive} inconclusive."
         ).format(**{name: outcomes[name] for name in (*DECIDED, "inconclusive")})
-    return _(
-        "**You may conclude** how OneFlow 0.8.0 compares with other frameworks on these GPUs, as the table has it. How fast the "
-        "published cases are on V100s stays open: none was available, and **no case has a verdict**."
+    stays_open = _(
+        "How fast the published cases are on V100s stays open: none was available, and **no case has a verdict**."
     )
+    ratios = speed.conclusion(_, hosts)
+    text = _("**You may conclude** for the throughput of OneFlow 0.8.0 on these GPUs: {ratios}.").format(ratios=ratios)
+    return _("{text} {more}").format(text=text, more=stays_open) if ratios else stays_open
 
 
 def _wrong(claims: Sequence[Claim]) -> list[str]:

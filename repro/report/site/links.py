@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from repro.report import method
 from repro.utils.i18n import LANGUAGES
 from repro.utils.paths import REPORTS
 
@@ -25,8 +26,10 @@ def rendered() -> dict[Path, str]:
             stem = path.name.removesuffix(suffix)
             page_names[path] = stem if stem == "history" else f"report-{stem}"
         page_names[REPORTS / "model" / f"model{suffix}"] = "model"
+        page_names[method.FOLDER / method.file_name(language)] = "method"
     for index in INDEX:
         page_names |= {path: f"host-{path.parent.name}" for path in reproduced.glob(f"*/{index}")}
+    page_names[REPORTS / "claims.csv"] = "claims"
     return {path.resolve(): name for path, name in page_names.items()}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from repro.published.audit.engine import Audit
 from repro.report.document import Block, Document, Items, Section, Text
 from repro.report.host import answer
-from repro.report.host.answer import believed, by_model, gpus_text, how_to_read, scaled
+from repro.report.host.answer import believed, gpus_text, how_to_read
 from repro.report.host.results import MeasuredHost
 from repro.report.published import audit as audit_report
 from repro.report.published import history
@@ -51,7 +51,7 @@ def audited(language: str, audit: Audit) -> Document:
         "sources. What was measured at all comes first, then errors; typing errors are last."
     )
     sections = (
-        audit_report.findings(_, ordered, with_report=True),
+        audit_report.findings(_, ordered, with_report=True, folder="reports/"),
         audit_report.noise(_, audit),
         audit_report.checks(_, audit),
     )
@@ -66,13 +66,13 @@ def measured(language: str, hosts: Sequence[MeasuredHost]) -> Document:
     )
     sections = []
     for host in hosts:
-        items = tuple(filter(None, (*by_model(_, host), scaled(_, host))))
+        items = answer.in_words(_, host)
         texts = (
             answer.measured(_, host),
             believed(_, host),
             _("Figures, tables and every run: [page of {host}](host-{host}.html).").format(host=host.name),
         )
-        blocks: list[Block] = [Text(how_to_read(_)), Items(items)] if items else []
+        blocks: list[Block] = [Text(how_to_read(_, "reports/")), Items(items)] if items else []
         blocks += [Text(text) for text in texts if text]
         sections.append(Section(host.name, gpus_text(_, host) or host.name, tuple(blocks)))
     if not hosts:
@@ -88,6 +88,7 @@ def navigation(_: Translate) -> tuple[tuple[str, str], ...]:
         ("published", _("Published")),
         ("audit", _("Audit")),
         ("measured", _("Measurements")),
+        ("method", _("Method")),
         ("model", _("Model")),
         ("reproduce", _("Reproduce")),
     )

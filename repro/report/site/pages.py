@@ -9,6 +9,7 @@ from pathlib import Path
 
 from repro.perfmodel.constants import load_calibration
 from repro.published.audit.engine import Audit, audit
+from repro.report import method
 from repro.report.charts.figure import FigureSpec, write_figures
 from repro.report.document import Document, Figure
 from repro.report.host import page as host_page
@@ -65,6 +66,7 @@ def pages(content: Content) -> list[Page]:
         Page("index", "index", lambda language, folder: _home(content, language, folder)),
         Page("claims", "claims", lambda language, folder: _claims(content, language)),
         Page("audit", "audit", lambda language, folder: lists.audited(language, content.audit)),
+        Page("method", "method", lambda language, folder: method.build(language), method.FOLDER),
         Page("measured", "measured", lambda language, folder: lists.measured(language, content.hosts)),
         Page(
             "reproduce", "reproduce", lambda language, folder: reproduce.build(language, content.claims, content.hosts)

@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from repro.models.programs import PUBLISHED, TUNED
+from repro.models.programs import KINDS, PUBLISHED, TUNED
 from repro.planning.derived import case_in_precision
 from repro.report import numbers, tables
 from repro.report.document import Cell, Table
+from repro.report.host.answer import NAMED, sizes
 from repro.report.host.cells import listed, subject
+from repro.report.host.configurations import configuration_name
 from repro.report.host.measured import current, grouped, ratio_span
 from repro.report.host.results import MeasuredHost
 from repro.report.host.rows import HostRow
+from repro.report.method import link
 from repro.report.tables import Field
 from repro.utils.i18n import Translate
 
+MODEL = re.compile(r"\b[A-Z]{1,3}\d{2,4}\b")
+"""A GPU's model within the name that its driver gives it."""
+
 
 def table(_: Translate, hosts: Sequence[MeasuredHost]) -> Table | None:
-    """A row for each host, model and baseline: the ratios of both programs in the published precision; None without one."""
-    groups = [
-        (host, group)
-        for host in hosts
-        for group in sorted(grouped(_comparable(host.ratios), _kind), key=lambda group: _kind(group[0]))
-    ]
+    """A row for each model, baseline and host: the ratios of both programs in the published precision; None without one."""
+    groups = [(host, group) for host in hosts for group in grouped(_comparable(host.ratios), _kind)]
     if not groups:
         return None
+    groups.sort(key=lambda of: _kind(of[1][0]))  # hosts stay in their order
+    names = short_names(hosts)
     fields = (
-        Field(_("Measured on"), lambda of: f"[{gpu(of[0])}](host-{of[0].name}.html)"),
-        Field(_("Model"), lambda of: subject(of[1][0].unit)),
-        Field(_("Baseline"), lambda of: of[1][0].base.label),
-        Field(_("GPUs"), lambda of: _sizes(_, of[1])),
-        Field(_("Port / baseline"), lambda of: _range(of[1], PUBLISHED), numeric=True),
-        Field(_("Tuned / baseline"), lambda of: _range(of[1], TUNED), numeric=True),
+        Field(_("Model and baseline"), lambda of: Cell(subject(of[1][0].unit), note=of[1][0].base.label)),
+        Field(
+            _("Measured on"), lambda of: Cell(f"[{names[of[0].name]}](host-{of[0].name}.html)", note=sizes(_, of[1]))
+        ),
+        Field(_("Port / baseline"), lambda of: _range(_, of[1], PUBLISHED), numeric=True),
+        Field(_("Tuned / baseline"), lambda of: _range(_, of[1], TUNED), numeric=True),
     )
     caption = _("Throughput of OneFlow 0.8.0 / that of a baseline in the same run, in the published precision")
     return tables.table("speed", groups, fields, caption)
@@ -42,9 +48,9 @@ def how_to_read(_: Translate) -> str:
     return _(
         "Lowest to highest of the configurations; above 1 OneFlow is faster. n: sessions behind the least measured of "
         "them; one session says nothing about another machine or day. Port: computes what was published. Tuned: the same "
-        "model, made faster. `pytorch` uses fused attention and optimizers, as people do now; `pytorch-unfused` computes "
-        "what the published program does."
-    )
+        "model, made faster. The `-unfused` baselines compute what the published programs did; the others are what people run "
+        "today ({method})."
+    ).format(method=link(_, "programs", _("each of them"), "reports/"))
 
 
 def gpu(host: MeasuredHost) -> str:
@@ -52,13 +58,50 @@ def gpu(host: MeasuredHost) -> str:
     return next((kept_run.gpus[0]["name"] for kept_run in host.measured if kept_run.gpus), host.name)
 
 
+def short_names(hosts: Sequence[MeasuredHost]) -> dict[str, str]:
+    """By host, its GPUs' model without maker and memory, such as H100; the whole name where two would be called the same."""
+    whole = {host.name: gpu(host) for host in hosts}
+    models = {name: (match[0] if (match := MODEL.search(gpus)) else gpus) for name, gpus in whole.items()}
+    shared = Counter(models.values())
+    return {name: model if shared[model] == 1 else whole[name] for name, model in models.items()}
+
+
+def conclusion(_: Translate, hosts: Sequence[MeasuredHost]) -> str:
+    """What both programs have of the throughput of the fastest baseline and of those that compute as published.
+
+    The fastest is that of each configuration. Empty without a ratio.
+    """
+    parts = []
+    for program in KINDS:
+        mine = [(host, row) for host in hosts for row in _comparable(host.ratios) if row.unit.program == program]
+        fastest: dict[tuple[str, str], float] = {}
+        for host, row in mine:
+            if row.ratio and not _as_published(row):
+                key = (host.name, configuration_name(row))
+                fastest[key] = min(row.ratio.value, fastest.get(key, row.ratio.value))
+        today = numbers.span(map(_two_decimals, sorted(fastest.values())))
+        then = ratio_span((row for _host, row in mine if _as_published(row)), _two_decimals)
+        ratios = [
+            *([_("{ratio} × the fastest of today's baselines").format(ratio=today)] if fastest else []),
+            *([_("{ratio} × those that compute as published").format(ratio=then)] if then != numbers.NOTHING else []),
+        ]
+        if ratios:
+            parts.append(_("{program} {ratios}").format(program=_(NAMED[program]), ratios=listed(_, ratios)))
+    return _("; ").join(parts)
+
+
+def _as_published(row: HostRow) -> bool:
+    """Whether a row is over a baseline that computes as the published program did."""
+    return row.base.label.endswith("-unfused")
+
+
 def scaling(_: Translate, hosts: Sequence[MeasuredHost]) -> str:
     """One sentence on data parallel efficiency, lowest to highest of the ports; empty if no port ran on several GPUs."""
     rows = [row for host in hosts for row in _comparable(host.efficiencies) if row.unit.program == PUBLISHED]
     if not rows:
         return ""
-    text = _("Data parallel on {gpus} GPUs, a port has {efficiency} of the throughput of as many single GPUs.")
-    return text.format(gpus=_sizes(_, rows), efficiency=ratio_span(rows, numbers.percentage))
+    text = _("Data parallel on {gpus}, a port has {efficiency} of the throughput of as many single GPUs.")
+    return text.format(gpus=sizes(_, rows), efficiency=ratio_span(rows, numbers.percentage))
 
 
 def _comparable(rows: Iterable[HostRow]) -> list[HostRow]:
@@ -70,14 +113,15 @@ def _kind(row: HostRow) -> tuple[str, str]:
     return subject(row.unit), row.base.label
 
 
-def _sizes(_: Translate, rows: Iterable[HostRow]) -> str:
-    return listed(_, map(str, sorted({row.unit.world_size for row in rows})))
+def _two_decimals(ratio: float) -> str:
+    return numbers.fixed(ratio, 2)
 
 
-def _range(rows: Iterable[HostRow], program: str) -> Cell:
+def _range(_: Translate, rows: Iterable[HostRow], program: str) -> Cell:
     """The lowest and the highest ratio of a program, with the number of sessions behind the least measured; a dash for none."""
     mine = [row for row in rows if row.unit.program == program and row.ratio]
     if not mine:
         return tables.NONE
     least = min(len(row.sessions) for row in mine)
-    return Cell(f"{ratio_span(mine, numbers.ratio)} (n = {least})", min(row.ratio.value for row in mine if row.ratio))
+    lowest = min(row.ratio.value for row in mine if row.ratio)
+    return Cell(ratio_span(mine, _two_decimals), lowest, note=_("n\u00a0=\u00a0{n}").format(n=least))

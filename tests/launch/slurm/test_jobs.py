@@ -503,7 +503,6 @@ def test_without_that_each_attempt_is_a_job(bench, jobs_folder):
 def test_a_kept_job_outlives_an_attempt_that_fails_or_hangs(cluster, tmp_path, jobs_folder, monkeypatch):
     jobs = Jobs(replace(cluster, slurm=KEPT), UploadedCode(STANDIN), cluster.port, "the run", 30, True)
     (unit,) = smoke().units
-    make = slurm_attempts(jobs, Limits(stall_timeout_s=4), True)
     faults = iter(["exit=3@3", "hang@0 hang@1 hang@2 hang@3", ""])
     outcomes = []
     for number, fault in enumerate(faults):
@@ -514,7 +513,8 @@ def test_a_kept_job_outlives_an_attempt_that_fails_or_hangs(cluster, tmp_path, j
             f"runpy.run_path({str(STANDIN)!r}, run_name='__main__')\n"
         )
         jobs.code = UploadedCode(script)
-        outcomes.append(make(unit, _folder(tmp_path, str(number))).run())
+        limits = Limits(stall_timeout_s=4 if "hang" in fault else patience(10))
+        outcomes.append(slurm_attempts(jobs, limits, True)(unit, _folder(tmp_path, str(number))).run())
     failures = [outcome.failure and outcome.failure.text() for outcome in outcomes]
     assert failures == [
         "rank 3 on node2 exited with status 3",

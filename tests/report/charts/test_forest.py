@@ -37,6 +37,14 @@ def test_the_scale_is_logarithmic_has_one_and_all_values_and_is_the_same_in_all_
     assert single.limits[0] < 1 < single.limits[1]
 
 
+def test_a_printed_ratio_is_filled_and_a_chart_with_one_panel_needs_no_title():
+    points = (ForestPoint(0, 1.2, None), ForestPoint(1, 1.1, None, printed=True))
+    chart = ForestChart("t", "s", ("",), (("GPT", (ForestRow("1x4x1", (points,)),)),), ("tuned", "published"))
+    measured, printed = marks(chart.draw().axes[0])
+    assert (measured.get_markerfacecolor(), printed.get_markerfacecolor()) == (PAPER.light, SERIES[1].light)
+    assert chart.described() == "t (s): GPT, tuned: 1.200 (1); GPT, published: 1.100 (1)"
+
+
 def test_the_description_is_short():
     assert CHART.described() == (
         "t (s): BERT, Port, pytorch: 0.857 (1); BERT, Port, unfused: 1.456 (1); BERT, Tuned, pytorch: 1.056 (1); "

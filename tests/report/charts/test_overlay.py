@@ -1,9 +1,11 @@
 """Overlays: published lines dashed, measured points solid, each panel on its own scale."""
 
 from repro.report.charts.overlay import OverlayChart, OverlayLine, OverlayPanel
+from repro.report.charts.series import AS_PUBLISHED, style
 
-BERT = OverlayLine("bs 96", ((1, 1.0), (8, 0.967), (32, 0.93)), ((1, 1.0), (2, 0.978)))
-SMALL = OverlayLine("bs 1", (), ((1, 1.0), (4, 0.461)))
+TUNED = style("tuned")
+BERT = OverlayLine("bs 96", ((1, 1.0), (8, 0.967), (32, 0.93)), ((1, 1.0), (2, 0.978)), TUNED)
+SMALL = OverlayLine("bs 1", (), ((1, 1.0), (4, 0.461)), TUNED)
 CHART = OverlayChart(
     "t", "s", "GPUs", (OverlayPanel("BERT", (BERT,)), OverlayPanel("GPT-2", (SMALL,))), ("published", "measured")
 )
@@ -15,6 +17,7 @@ def test_both_are_where_their_points_are():
     assert [tuple(point) for point in published.get_xydata()] == list(BERT.published)
     assert [tuple(point) for point in measured.get_xydata()] == list(BERT.measured)
     assert published.get_linestyle() != measured.get_linestyle()
+    assert (published.get_color(), measured.get_color()) == (style(AS_PUBLISHED).ink.light, TUNED.ink.light)
     assert len(second.lines) == 1, "what was not published has no line"
 
 
@@ -33,7 +36,7 @@ def test_the_description_tells_published_from_measured():
 
 
 def test_an_interval_is_a_bar_at_its_point_and_within_the_scale():
-    line = OverlayLine("bs 2", ((1, 1.0), (8, 0.97)), ((1, 1.0), (2, 0.947)), ((2, 0.62, 0.975),))
+    line = OverlayLine("bs 2", ((1, 1.0), (8, 0.97)), ((1, 1.0), (2, 0.947)), TUNED, ((2, 0.62, 0.975),))
     (axes,) = OverlayChart("t", "s", "GPUs", (OverlayPanel("GPT", (line,)),), ("published", "measured")).draw().axes
     (bar,) = [each for each in axes.lines if tuple(each.get_ydata()) == (0.62, 0.975)]
     assert tuple(bar.get_xdata()) == (2, 2)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from repro.report.charts.canvas import WIDTH, text_width
+from repro.report.charts.canvas import STYLES, WIDTH, text_width
 from repro.report.charts.coverage import CoverageChart, CoveredCase
 from repro.report.charts.forest import ForestChart, ForestPoint, ForestRow
 from repro.report.charts.lines import GridChart, LineChart, Series
@@ -17,7 +17,8 @@ LONG = "A title that says more than there is room for in one line of a figure: "
 POINTS = ((1, 1.0), (8, 0.967), (32, 0.93))
 CHARTS = [
     ForestChart(LONG, LONG, (WIDE,) * 2, ((WIDE, (ForestRow(NAME, ((ForestPoint(0, 0.9, (0.8, 1.0)),), ())),)),), (WIDE, NAME)),
-    OverlayChart("t", "s", "GPUs", (OverlayPanel(WIDE, (OverlayLine("bs 24, sharded", POINTS, ()),)),) * 3, (WIDE, WIDE)),
+    ForestChart("t", "s", ("",), ((f"{WIDE} (hidden size x layers)", (ForestRow("1x1", ((ForestPoint(0, 0.9, None),),)),)),), (WIDE,)),
+    OverlayChart("t", "s", "GPUs", (OverlayPanel(WIDE, (OverlayLine("bs 24, sharded", POINTS, (), STYLES[0]),)),) * 3, (WIDE, WIDE)),
     CoverageChart("t", "s", tuple(CoveredCase(WIDE, n, "bs 4, sharded", 0) for n in (1, 8)), ("a", "b", "c", "d"), {1: "1 GPU", 8: "8"}),
     WaterfallChart("t", "s", (Waterfall(NAME, (NAME, 70.0), ((WIDE, -8.0),), (WIDE, 62.0)),), (WIDE, WIDE)),
     BarChart(LONG, LONG, (NAME, WIDE), (Panel("", ((12565.0, 12565.0), (1.0, None))),), (WIDE, NAME), limit=(WIDE, 13000.0)),

@@ -11,6 +11,12 @@ def test_bars_are_as_long_as_their_values():
     assert axes.get_xlim()[1] > 16384
 
 
+def test_panels_of_one_scale_have_it():
+    panels = (Panel("1 GPU", ((384.9,), (350.0,))), Panel("32 GPUs", ((366.0,), (200.0,))))
+    apart, together = (BarChart("t", "s", ("a", "b"), panels, one_scale=one).draw().axes for one in (False, True))
+    assert len({axes.get_xlim() for axes in apart}) == 2 and len({axes.get_xlim() for axes in together}) == 1
+
+
 def test_dots_are_where_their_values_are():
     axes = DotChart("t", "s", ("a", "b"), ((1.0, 2.0), (30.0, 20.0)), ("one", "other")).draw().axes[0]
     dots = [tuple(line.get_xydata()[0]) for line in axes.lines if line.get_marker() in "os"]

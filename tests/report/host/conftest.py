@@ -13,9 +13,9 @@ from tests.support.kept import bench_run, preflight_folder
 
 
 @contextmanager
-def targets_for_any_program():
-    """The runs of these tests are the published program's, to which the targets for ratios do not apply."""
-    original = results.targets_of
+def goals_for_any_program():
+    """The runs of these tests are the published program's, to which the goals for ratios do not apply."""
+    original = results.goals_of
 
     def for_any_program(file):
         found = original(file)
@@ -24,13 +24,13 @@ def targets_for_any_program():
         )
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(results, "targets_of", for_any_program)
+        patch.setattr(results, "goals_of", for_any_program)
         yield
 
 
 @pytest.fixture(autouse=True)
-def _targets_for_any_program():
-    with targets_for_any_program():
+def _goals_for_any_program():
+    with goals_for_any_program():
         yield
 
 
@@ -43,7 +43,7 @@ def reproduced(tmp_path_factory):
     original = bench_run(originals)
     keep(original.path, runs / f"{original.id}.zip")
     keep(preflight_folder(originals / "preflight-1"), runs / "preflight-1.zip")
-    with targets_for_any_program():
+    with goals_for_any_program():
         page.render(load("h200", folder))
     return folder
 
@@ -51,7 +51,7 @@ def reproduced(tmp_path_factory):
 @pytest.fixture(scope="package")
 def host(reproduced):
     """What is kept of h200."""
-    with targets_for_any_program():
+    with goals_for_any_program():
         return load("h200", reproduced)
 
 
@@ -60,3 +60,45 @@ def altered(reproduced, tmp_path):
     """A copy of the folder of hosts, to change."""
     shutil.copytree(reproduced, tmp_path / "reproduced")
     return tmp_path / "reproduced"
+
+
+LAYOUTS = "DP_1x1x1_2_1536x16,DP_8x1x1_16_1536x16,MP_1x8x1_16_1536x16,DP_PP_8x1x4_512_1536x16"
+EVERY_BASELINE = ("pytorch", "pytorch-unfused", "pytorch-compiled", "megatron", "megatron-unfused")
+SPEEDS = {
+    "published": 19.0,
+    "tuned": 26.0,
+    "pytorch": 20.0,
+    "pytorch-unfused": 12.0,
+    "pytorch-compiled": 24.0,
+    "megatron": 18.0,
+    "megatron-unfused": 14.0,
+}
+"""Samples/s per GPU by program or baseline."""
+LATER = {"published": 1.01, "tuned": 1.02, "megatron": 1.005}
+"""The factor of each in the later session."""
+
+
+@pytest.fixture(scope="package")
+def megatron_host(tmp_path_factory):
+    """A host with GPT in every layout on 1 to 4 GPUs beside every baseline, in two sessions."""
+    folder = tmp_path_factory.mktemp("megatron") / "reports" / "reproduced"
+    originals = tmp_path_factory.mktemp("original")
+    for day in (21, 23):
+
+        def speed(unit, later=day > 21):
+            name = unit.variant or unit.program
+            return SPEEDS[name] * unit.world_size * (LATER.get(name, 1.0) if later else 1.0)
+
+        run = bench_run(
+            originals,
+            f"202611{day}-080000-gpt-published",
+            LAYOUTS,
+            speed,
+            repeats=(1.0, 1.01),
+            failed=False,
+            baselines=EVERY_BASELINE,
+            programs=("published", "tuned"),
+        )
+        keep(run.path, folder / "h200" / "runs" / f"{run.id}.zip")
+    with goals_for_any_program():
+        return load("h200", folder)

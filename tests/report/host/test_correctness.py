@@ -64,10 +64,10 @@ def test_curves_are_counted_from_their_comparisons(tmp_path):
     assert short.blocks[0].caption == (
         "1 of 3 loss curves agree with their references, 1 differ, 1 did not run; 1 of 1 injected errors were detected."
     )
-    assert cells(short) == [["GPT, fp32", "1 / 3", "1", "1", "300.0%"]]
+    assert cells(short) == [["GPT fp32", "1 / 3", "1", "1", "300.0%"]]
     summary = "1 of 2 loss curves agree with their references; 1 of 1 injected errors were detected"
     assert summary in detail.blocks[0].caption and detail.folded
-    assert cells(detail)[0] == ["GPT, fp32", "1 / 2", "4", "9.0e-04", "3.0e-04"]
+    assert cells(detail)[0] == ["GPT fp32", "1 / 2", "4", "9.0e-04", "3.0e-04"]
 
 
 def test_learning_is_shown_in_bits(tmp_path):
@@ -75,7 +75,7 @@ def test_learning_is_shown_in_bits(tmp_path):
     result = ConvergenceResult(unit("learn"), Goal(1.3863, meaning), (tuple([0.6931] * 20),), 0.9)
     host = host_of(tmp_path, Convergence((result,)), Convergence((result,)))
     short, detail = shown(ENGLISH, host, [])
-    assert cells(short) == [["GPT, fp32", "yes", "0.9999", "2.000", "90.0%"]] * 2
+    assert cells(short) == [["GPT fp32", "yes", "0.9999", "2.000", "90.0%"]] * 2
     assert [row[:3] for row in cells(detail)] == [["learn", "20", "1/2 of the entropy of the labels"]] * 2
     (spec,) = shown_figures(host)
     assert len(spec.chart(ENGLISH).fields) == 2, "one figure for all runs"

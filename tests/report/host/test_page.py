@@ -9,8 +9,9 @@ import pytest
 from repro.analysis.ratio import Ratio
 from repro.analysis.results import summarise
 from repro.published.cases import load_catalogue
+from repro.report import method
 from repro.report.document import markdown
-from repro.report.host import figures, measured
+from repro.report.host import answer, figures, measured
 from repro.report.host import page as host_page
 from repro.report.host.answer import believed, by_model
 from repro.report.host.configurations import baselines, configurations
@@ -46,14 +47,14 @@ def section_of(host, name, language="en"):
 def test_the_page_opens_with_the_result_in_words_and_one_figure(reproduced):
     head = page(reproduced).split("\n## How fast")[0]
     assert head.startswith(
-        "# Measurements on NVIDIA H200 (4 GPUs)\n\nMeasured on NVIDIA H200 (4 GPUs), 2026-11-21: 3 of the "
+        "# Measurements on NVIDIA H200 (machines with 4 GPUs)\n\nMeasured on NVIDIA H200 (machines with 4 GPUs), 2026-11-21: 3 of the "
     )
     assert "1 in their published configuration and 2 shrunk or otherwise derived" in head
     assert (
-        "- **GPT, AMP, 1 GPU**: over `pytorch` the port 0.90 (n\xa0=\xa01, no interval); over the published V100"
-        in head
+        "- **GPT AMP** over `pytorch`, 1, 2 and 4 GPUs: port 0.90 (n\xa0=\xa01)\n"
+        "- **Over the published V100 throughput** (other hardware, no verdict): GPT AMP: port " in head
     )
-    assert "- **Scaling efficiency**: GPT, AMP, the port, 2 GPUs: " in head
+    assert "- **Scaling efficiency**: GPT AMP, port, 2 GPUs: " in head
     assert re.findall(r"figures/(\w+)\.en\.svg", head) == ["ratios"]
     assert "|" not in head, "no table before the figure"
     titles = re.findall(r"^## (.+)$", page(reproduced), re.MULTILINE)
@@ -81,40 +82,40 @@ def test_the_words_are_the_lowest_and_highest_of_a_models_configurations(host):
     )
     rows = SimpleNamespace(ratios=[one, other], configurations=[])
     (text,) = by_model(ENGLISH, rows)
-    assert "the port 0.80–0.90 (" in text
+    assert "port 0.80–0.90 (" in text
     older = SimpleNamespace(ratios=[one, replace(other, current=False)], configurations=[])
     assert "0.80" not in by_model(ENGLISH, older)[0], "older code is no result"
 
 
-def test_targets_are_counted_by_their_rows(host):
+def test_goals_are_counted_by_their_rows(host):
     rows = host.aimed
     found = [replace(rows[0], measurements=tuple(replace(rows[0].measurements[0], session=each) for each in "ab"))]
     assert "0 met, 0 missed, 1 undecided, 0 of these" in decided(ENGLISH, found)
-    within = sum(row.target.holds(row.ratio.value) for row in rows)
+    within = sum(row.goal.holds(row.ratio.value) for row in rows)
     assert 0 < within < len(rows)
-    assert f"{within} of the measured values are within their target" in decided(ENGLISH, rows)
+    assert f"{within} of the measured values are within their goal" in decided(ENGLISH, rows)
 
 
-def test_targets_say_who_set_them_and_why(host):
+def test_goals_say_who_set_them_and_why(host):
     for language, count in (("en", r"(\d+) undecided"), ("zh", r"(\d+) 项?待定|(\d+) .*待定")):
-        (_text, table) = section_of(host, "targets", language).blocks
+        (_text, table) = section_of(host, "goals", language).blocks
         titles = [column.title for column in table.columns]
         assert all(len(row[-1].text) > 20 for row in table.rows) and len(titles) == 4, "all are this project's"
         if language == "en":
             assert sum(int(re.search(count, row[2].text)[1]) for row in table.rows) == len(host.aimed)
-    of_first = host.aimed[0].target
-    guests = (replace(target, by={"en": "a guest"}) if target == of_first else target for target in host.targets)
-    several = replace(host, targets=tuple(guests))
-    (_text, table) = section_of(several, "targets").blocks
+    of_first = host.aimed[0].goal
+    guests = (replace(goal, by={"en": "a guest"}) if goal == of_first else goal for goal in host.goals)
+    several = replace(host, goals=tuple(guests))
+    (_text, table) = section_of(several, "goals").blocks
     assert "Set by" in [column.title for column in table.columns]
 
 
 def test_each_configuration_is_one_row_with_its_ratios(reproduced):
     rows = table(page(reproduced), "How fast compared with PyTorch?")
     assert [row["Configuration"] for row in rows] == [
-        "DP_1x1x1_2_1536x16 (GPT, AMP, 1 GPU)",
-        "DP_8x1x1_16_1536x16.as_2x1x1 (GPT, AMP, 2 GPUs)",
-        f"{SHARDED} (GPT, AMP, 4 GPUs)",
+        "DP_1x1x1_2_1536x16 (GPT AMP, 1 GPU)",
+        "DP_8x1x1_16_1536x16.as_2x1x1 (GPT AMP, 2 GPUs)",
+        f"{SHARDED} (GPT AMP, 4 GPUs)",
     ]
     assert {row["Port / pytorch"] for row in rows} == {"0.900 (n\xa0=\xa01)"}
     every = table(page(reproduced), "Every comparison, with its runs")
@@ -122,7 +123,7 @@ def test_each_configuration_is_one_row_with_its_ratios(reproduced):
     assert (four["samples/s"], four["Compared with (samples/s)"]) == ("352.8", "392.0")
     assert (four["Ratio or efficiency"], four["Goal"]) == ("0.900 (n\xa0=\xa01)", "≥ 1.00 (undecided)")
     assert four["Runs"] == f"2026-11-21 [08:00](#{RUN})"
-    memory = table(page(reproduced), "Memory compared with PyTorch")
+    memory = table(page(reproduced), "Memory compared with the baselines")
     assert {(row["Port"], row["pytorch"]) for row in memory} == {("9000", "9000")}
 
 
@@ -262,6 +263,11 @@ def test_links_lead_to_files_and_anchors_of_the_page(reproduced, host, language)
     found = links(text)
     assert f"#{host.runs[0].run.id}" in found and "runs/preflight-1.zip" in found
     for link in found:
+        if link.startswith("../../method."):
+            file, _, section = link.removeprefix("../../").partition("#")
+            assert file == method.file_name(language)
+            assert section in {section.id for section in method.build(language).sections}, link
+            continue
         if link.startswith("../../published/"):
             assert (REPORTS / link.removeprefix("../../").partition("#")[0]).is_file(), link
             continue
@@ -329,6 +335,27 @@ def test_what_differs_from_the_runs_is_named(altered):
         "ratios.zh.svg",
         "results.csv",
     ]
+
+
+def test_a_baseline_is_no_port_in_the_list_of_comparisons(reproduced):
+    """Baselines that scaled are rows as well, and have no program of OneFlow's."""
+    rows = table(page(reproduced), "Every comparison, with its runs")
+    of_baselines = [row["Configuration"] for row in rows if re.search(r"\.pytorch[\w-]*( \(|$)", row["Configuration"])]
+    assert of_baselines
+    assert not [name for name in of_baselines if name.endswith(")")]
+
+
+def test_every_framework_that_was_compared_is_named_with_its_release():
+    torch, megatron = {"torch": "2.10.0"}, {"torch": "2.10.0", "megatron_core": "0.16.1"}
+    starts = {
+        "port": {"versions": {"oneflow": "0.8.0"}},
+        "pytorch": {"versions": torch},
+        "megatron": {"versions": megatron},
+    }
+    host = SimpleNamespace(measured=[SimpleNamespace(starts=starts)])
+    said = answer._against(ENGLISH, host)
+    assert said == ", some compared with PyTorch 2.10.0 and Megatron-Core 0.16.1"
+    assert answer._against(ENGLISH, SimpleNamespace(measured=[])) == ""
 
 
 def test_other_measurements_make_another_page(altered):

@@ -1,4 +1,4 @@
-"""What the kept runs of a host give together: comparisons and their targets, clocks, and the table of all results."""
+"""What the kept runs of a host give together: comparisons and their goals, clocks, and the table of all results."""
 
 import csv
 import shutil
@@ -14,16 +14,16 @@ from repro.models.programs import TUNED
 from repro.report.host import page
 from repro.report.host.keep import keep
 from repro.report.host.results import (
-    TARGETS,
+    GOALS,
     clocks,
+    goals_for,
+    goals_of,
     hosts,
     load,
     preflight_tables,
     results_table,
-    targets_for,
-    targets_of,
 )
-from repro.report.host.rows import MET, MISSED, OPEN, RatioTarget, configuration
+from repro.report.host.rows import MET, MISSED, OPEN, RatioGoal, configuration
 from repro.runs.digests import entered, list_of, remove
 from repro.runs.manifest import verify
 from repro.runs.record import RecordError
@@ -43,7 +43,7 @@ def quick(unit) -> float:
 )
 def test_the_whole_interval_decides(low, high, status):
     interval = Interval(low, high, 0.95, "", (3, 3)) if low else TooFew((1, 1), 2)
-    assert RatioTarget("ratio", 1.0).status(Ratio(1.05, interval)) == status
+    assert RatioGoal("ratio", 1.0).status(Ratio(1.05, interval)) == status
 
 
 @pytest.mark.parametrize(
@@ -51,14 +51,14 @@ def test_the_whole_interval_decides(low, high, status):
     [(0.95, 1.05, MET), (1.2, 1.25, MISSED), (0.8, 0.85, MISSED), (1.05, 1.15, OPEN), (0.8, 1.2, OPEN)],
 )
 def test_an_expectation_that_is_exceeded_is_not_met(low, high, status):
-    target = RatioTarget("expectation", 0.9, 1.11)
-    assert target.status(Ratio(1.0, Interval(low, high, 0.95, "", (3, 3)))) == status
-    assert str(target) == "0.90–1.11"
+    goal = RatioGoal("expectation", 0.9, 1.11)
+    assert goal.status(Ratio(1.0, Interval(low, high, 0.95, "", (3, 3)))) == status
+    assert str(goal) == "0.90–1.11"
 
 
-def test_every_expectation_target_has_two_sides():
-    files = sorted(TARGETS.glob("*.toml"))
-    found = [each for file in files for each in tomllib.loads(file.read_text()).get("target", ())]
+def test_every_expectation_goal_has_two_sides():
+    files = sorted(GOALS.glob("*.toml"))
+    found = [each for file in files for each in tomllib.loads(file.read_text()).get("goal", ())]
     assert [each for each in found if each["of"] == "expectation"]
     assert all("at_most" in each for each in found if each["of"] == "expectation")
 
@@ -71,35 +71,35 @@ def test_a_single_repeat_decides_nothing(tmp_path):
     assert [row.ratio.value for row in host.ratios] == pytest.approx([1.0] * 3)
 
 
-def test_a_host_without_targets_meets_none(reproduced, tmp_path):
+def test_a_host_without_goals_meets_none(reproduced, tmp_path):
     host = load("h200", reproduced, tmp_path)
-    assert {row.target for row in (*host.ratios, *host.efficiencies, *host.layouts)} == {None}
-    assert "targets" not in {section.id for section in page.build(host, "en", []).sections}
+    assert {row.goal for row in (*host.ratios, *host.efficiencies, *host.layouts)} == {None}
+    assert "goals" not in {section.id for section in page.build(host, "en", []).sections}
 
 
-def test_targets_are_those_of_the_files_that_name_the_host(tmp_path):
+def test_goals_are_those_of_the_files_that_name_the_host(tmp_path):
     for name, named in (("one", '"h200", "h100"'), ("two", '"v100"')):
-        text = f'hosts = [{named}]\n[[target]]\nof = "ratio"\nat_least = 1.0\nmodel = "{name}"\n'
+        text = f'hosts = [{named}]\n[[goal]]\nof = "ratio"\nat_least = 1.0\nmodel = "{name}"\n'
         text += 'by = { en = "we", zh = "我们" }\nwhy = { en = "so", zh = "如此" }\n'
         (tmp_path / f"{name}.toml").write_text(text, encoding="utf-8")
-    found = {host: [each.where["model"] for each in targets_for(host, tmp_path)] for host in ("h100", "v100", "a100")}
+    found = {host: [each.where["model"] for each in goals_for(host, tmp_path)] for host in ("h100", "v100", "a100")}
     assert found == {"h100": ["one"], "v100": ["two"], "a100": []}
     (tmp_path / "two.toml").write_text("hosts = []\n", encoding="utf-8")
     with pytest.raises(RecordError, match=r"two\.toml: hosts: name the hosts"):
-        targets_for("h100", tmp_path)
+        goals_for("h100", tmp_path)
 
 
 @pytest.mark.parametrize("left_out", ["by", "why"])
-def test_a_target_says_who_set_it_and_why(tmp_path, left_out):
+def test_a_goal_says_who_set_it_and_why(tmp_path, left_out):
     given = {"by": 'by = { en = "we", zh = "我们" }', "why": 'why = { en = "so", zh = "如此" }'}
-    file = tmp_path / "targets.toml"
-    head = '[[target]]\nof = "ratio"\nat_least = 1.0\n'
+    file = tmp_path / "goals.toml"
+    head = '[[goal]]\nof = "ratio"\nat_least = 1.0\n'
     file.write_text(head + "\n".join(given.values()), encoding="utf-8")
-    (target,) = targets_of(file)
-    assert (target.by["en"], target.why["zh"], target.where) == ("we", "如此", {})
+    (goal,) = goals_of(file)
+    assert (goal.by["en"], goal.why["zh"], goal.where) == ("we", "如此", {})
     file.write_text(head + given[{"by": "why", "why": "by"}[left_out]], encoding="utf-8")
-    with pytest.raises(RecordError, match=f"target 1: {left_out}: say in zh and en"):
-        targets_of(file)
+    with pytest.raises(RecordError, match=f"goal 1: {left_out}: say in zh and en"):
+        goals_of(file)
 
 
 def test_each_comparison_is_computed_once(reproduced, monkeypatch):
@@ -119,11 +119,11 @@ def test_each_comparison_is_computed_once(reproduced, monkeypatch):
     assert sorted(calls) == ["baseline_relations", "judge", "scaling_relations"]
 
 
-def test_the_targets_are_whole():
-    for file in TARGETS.glob("*.toml"):
+def test_the_goals_are_whole():
+    for file in GOALS.glob("*.toml"):
         read = tomllib.loads(file.read_text(encoding="utf-8"))
-        assert set(read["hosts"]) <= set(hosts()), "a target that no page is held to is not seen"
-        for each in read["target"]:
+        assert set(read["hosts"]) <= set(hosts()), "a goal that no page is held to is not seen"
+        for each in read["goal"]:
             assert each["of"] in ("ratio", "efficiency", "expectation")
             assert each["at_least"] > 0
             assert each.keys() - {"of", "at_least", "at_most", "by", "why"} <= {
@@ -148,19 +148,19 @@ def test_the_targets_are_whole():
     ],
 )
 def test_each_precision_is_compared_with_the_baseline_in_it(host, model, precision, baseline, least):
-    """A unit in TF32 says fp32 to its trainer, and none of the targets for fp32 applies to it."""
-    aimed = replace(host, targets=targets_of(TARGETS / "hopper.toml"))
+    """A unit in TF32 says fp32 to its trainer, and none of the goals for fp32 applies to it."""
+    aimed = replace(host, goals=goals_of(GOALS / "hopper.toml"))
     row = host.ratios[0]
     config = {**row.unit.config, "model": model, "program": TUNED, "precision": precision.replace("tf32", "fp32")}
     result = replace(row.results[-1], unit=replace(row.unit, config=config, tf32=precision == "tf32"))
     measurement = replace(row.measurements[-1], result=result)
-    target = aimed._aimed(replace(row, measurements=(measurement,)), "ratio", baseline=baseline).target
-    assert (target.at_least if target else None) == least
+    goal = aimed._aimed(replace(row, measurements=(measurement,)), "ratio", baseline=baseline).goal
+    assert (goal.at_least if goal else None) == least
     assert configuration(result.unit) != configuration(replace(result.unit, tf32=not result.unit.tf32))
 
 
 def test_a_ratio_is_expected_of_the_tuned_program_alone():
-    ratios = [each for each in targets_of(TARGETS / "hopper.toml") if each.of == "ratio"]
+    ratios = [each for each in goals_of(GOALS / "hopper.toml") if each.of == "ratio"]
     assert ratios and {each.where["program"] for each in ratios} == {TUNED}
 
 

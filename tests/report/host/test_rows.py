@@ -97,7 +97,7 @@ def test_repeats_within_a_run_do_not_narrow_the_interval_over_sessions(host, kep
     ("factors", "status"),
     [((1.0,), OPEN), ((0.8,), OPEN), ((1.2, 1.2005, 1.201), MET), ((0.8, 0.8005, 0.801), MISSED), ((1.0, 1.2), OPEN)],
 )
-def test_runs_decide_a_target_and_a_single_one_does_not(host, kept, factors, status):
+def test_runs_decide_a_goal_and_a_single_one_does_not(host, kept, factors, status):
     runs = [again(kept, n, factor, code="a") for n, factor in enumerate(factors, 1)]
     assert row_of(over(host, *runs)).status == status
 
@@ -115,7 +115,7 @@ def at(kept, *hours, factors=None):
 
 
 def test_runs_of_one_session_decide_as_little_as_one_run(host, kept):
-    """Three runs within an hour of each other, far above the target and close together: one session."""
+    """Three runs within an hour of each other, far above the goal and close together: one session."""
     together = over(host, *at(kept, 0, 1, 2, factors=(1.2, 1.2005, 1.201)))
     row = row_of(together)
     assert set(together.sessions.values()) == {"S1"} and row.sessions == ("S1",) and len(row.runs) == 3
@@ -154,11 +154,11 @@ def test_a_row_of_older_code_decides_nothing_whatever_its_interval(host, kept):
     newest = replace(newest, results=[each for each in newest.results if each.unit.world_size > 1])
     found = over(host, *runs, newest)
     assert row_of(over(host, *runs)).status == MET and row_of(found).status == OLD
-    others = [row for row in found.layouts if row.target]
+    others = [row for row in found.layouts if row.goal]
     assert others and OLD not in {row.status for row in others}
     more = " Rows that were measured with older code of their program only do not count: 1."
     assert decided(ENGLISH, [*others, row_of(found)]) == decided(ENGLISH, others) + more
-    assert decided(ENGLISH, [row_of(found)]) == "No target is decided." + more
+    assert decided(ENGLISH, [row_of(found)]) == "No goal is decided." + more
 
 
 def with_tuned(kept, code):

@@ -26,6 +26,9 @@ SAME_IN_CHINESE = {
     "ResNet50-V1.5",
     "BERT base",
     "GPT",
+    "0.8.0 (ms)",
+    "dropout",
+    "LayerNorm",
     "Dropout",
     "Loss",
     "GPU",
@@ -39,6 +42,9 @@ SAME_IN_CHINESE = {
     "loss",
     "CV",
     "{framework} {version}",
+    "LayerNorm",
+    "dropout",
+    "0.8.0 (ms)",
 }
 
 

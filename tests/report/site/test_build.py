@@ -3,9 +3,12 @@
 import html
 import re
 import tomllib
+from types import SimpleNamespace
 
 import pytest
 
+from repro.planning.derived import case_in_precision
+from repro.report import numbers
 from repro.report.document import Cell, Column, Document, Section, Table, Text, markdown
 from repro.report.host import cells
 from repro.report.html import prose
@@ -25,7 +28,7 @@ def test_what_is_committed_is_what_the_data_gives():
 
 def test_there_is_a_page_for_everything_in_both_languages(content, site):
     names = {page.name for page in pages(content)}
-    assert {"index", "claims", "published", "audit", "measured", "model", "reproduce", "history"} <= names
+    assert {"index", "claims", "published", "audit", "measured", "method", "model", "reproduce", "history"} <= names
     assert {f"report-{report.id}" for report in content.audit.material.reports} <= names
     assert {f"host-{host.name}" for host in content.hosts} <= names
     for language in LANGUAGES:
@@ -64,6 +67,23 @@ def test_every_table_has_a_caption_of_its_own(site):
         captions = re.findall(r"<caption[^>]*>\s*(.*?)\s*</caption>", text, re.DOTALL)
         assert len(captions) == text.count("<table ") and all(captions), page
         assert [each for each in captions if captions.count(each) > 1] == [], page
+
+
+def test_labels_for_those_who_hear_a_page_are_plain_words(site):
+    """Without Markdown: a screen reader would read out its backticks, brackets and asterisks."""
+    for page in site.rglob("*.html"):
+        labels = re.findall(r'aria-label="([^"]*)"', page.read_text("utf-8"))
+        assert [label for label in map(html.unescape, labels) if re.search(r"`|\]\(|\*\*|<", label)] == [], page
+
+
+def test_no_caption_is_a_link(site):
+    """The words of a caption say what is shown; links in it have words of their own."""
+    for page in site.rglob("*.html"):
+        text = page.read_text("utf-8")
+        captions = re.findall(r"<(?:fig)?caption[^>]*>(.*?)</(?:fig)?caption>", text, re.DOTALL)
+        assert [caption for caption in captions if re.fullmatch(r"\s*<a [^>]*>[^<]*</a>\.?\s*", caption)] == [], page
+        for figure in re.findall(r"<a [^>]*>(?:(?!</a>).)*<(?:figure|svg)", text, re.DOTALL):
+            raise AssertionError((page, figure[:80]))
 
 
 def test_no_page_has_an_anchor_twice(site):
@@ -113,6 +133,11 @@ def test_the_home_page_says_what_the_data_says(content):
     assert f"{len(ran)} of the 57 cases on NVIDIA H100 80GB HBM3 and NVIDIA H200: " in measured
     assert re.search(r"[ :,]0 ", measured) is None, "what did not happen is not counted"
     assert "**no case has a verdict**" in concluded
+    ours = [row for host in content.hosts for row in host.ratios if row.current and case_in_precision(row.unit)]
+    for program in ("published", "tuned"):
+        mine = [row for row in ours if row.unit.program == program and row.base.label.endswith("-unfused")]
+        span = numbers.span(f"{value:.2f}" for value in sorted(row.ratio.value for row in mine))
+        assert f"{span} × those that compute as published" in concluded
     (section, *_rest) = home.build("en", content.audit, content.hosts, content.claims, ()).sections
     texts = [block.text for block in section.blocks if isinstance(block, Text)]
     assert any("OneFlow 0.8.0, running a port of the published program" in text for text in texts)
@@ -124,24 +149,37 @@ def test_the_home_page_says_what_the_data_says(content):
 def test_the_home_page_has_the_ratios_of_todays_code_in_the_published_precision(content):
     _ = catalogue("en").gettext
     table = speed.table(_, content.hosts)
+    names = speed.short_names(content.hosts)
     for host in content.hosts:
-        link = f"[{speed.gpu(host)}](host-{host.name}.html)"
-        mine = [row for row in table.rows if row[0].text == link]
-        shown = {(row[1].text, row[2].text, column): row[column].text for row in mine for column in (4, 5)}
+        link = f"[{names[host.name]}](host-{host.name}.html)"
+        mine = [row for row in table.rows if row[1].text == link]
+        shown = {(row[0].text, row[0].note, column): row[column] for row in mine for column in (2, 3)}
         for model, precision in (("BERT", "fp32"), ("ResNet50", "fp32"), ("GPT", "amp")):
-            for column, program in ((4, "published"), (5, "tuned")):
+            for column, program in ((2, "published"), (3, "tuned")):
                 rows = [
                     row
                     for row in host.ratios
                     if row.current and row.base.label == "pytorch" and row.unit.program == program
                     if cells.name(cells.family(row.unit.report)) == model and row.unit.precision == precision
                 ]
-                values = sorted(f"{row.ratio.value:.3f}" for row in rows)
+                values = sorted(f"{row.ratio.value:.2f}" for row in rows)
                 least = min((len(row.sessions) for row in rows), default=0)
-                expected = f"{values[0]}–{values[-1]} (n = {least})" if values else "–"
-                assert shown[f"{model}, {cells.name(precision)}", "pytorch", column] == expected
-    assert len({row[0].text for row in table.rows}) == len(content.hosts) >= 2
+                expected = (numbers.span(values), f"n\xa0=\xa0{least}") if values else ("–", "")
+                cell = shown.get((f"{model} {cells.name(precision)}", "pytorch", column), Cell("–"))
+                assert (cell.text, cell.note) == expected
+    assert len({row[1].text for row in table.rows}) == len(content.hosts) >= 2
     assert speed.table(_, ()) is None and speed.scaling(_, ()) == ""
+
+
+def test_gpus_are_called_by_their_model_unless_two_hosts_share_it():
+    def host(name, gpus):
+        run = SimpleNamespace(gpus=[{"name": gpus}])
+        return SimpleNamespace(name=name, measured=[run])
+
+    hosts = [host("a", "NVIDIA H100 80GB HBM3"), host("b", "Tesla V100-SXM2-16GB"), host("c", "NVIDIA GeForce")]
+    assert speed.short_names(hosts) == {"a": "H100", "b": "V100", "c": "NVIDIA GeForce"}
+    hosts.append(host("d", "NVIDIA H100 NVL"))
+    assert speed.short_names(hosts)["a"] == "NVIDIA H100 80GB HBM3"
 
 
 def test_a_verdict_changes_the_home_page(content):

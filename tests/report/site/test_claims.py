@@ -141,6 +141,10 @@ def test_a_comparison_is_measured_by_the_runs_that_have_both_programs(content):
     assert float(row["measured"]) == pytest.approx(ours.throughput / other.throughput, rel=1e-5)
     assert (row["row"], row["run"], row["verdict"]) == (ours.unit.name, kept.run.id, "none")
     assert {each["verdict"] for each in rows.values() if each is not row} == {"not-measured"}
+    case = ours.unit.stands_for[0]
+    run.results[0] = replace(ours, unit=replace(ours.unit, stands_for=(), derived_from=(case,)))
+    shrunk = {each["id"]: each for each in comparison_rows(content.audit, hosts)}[row["id"]]
+    assert (shrunk["coverage"], shrunk["measured"], shrunk["verdict"]) == ("derived", None, "not-measured")
 
 
 def test_evidence_names_a_file_and_a_row_of_it(content):
