@@ -74,7 +74,7 @@ def test_the_probe_runs_by_the_oldest_python_of_a_node():
     if python is None:
         pytest.skip("there is no Python {}.{} on this machine".format(*OLDEST[PROBE]))
     with open(PROBE, "rb") as program:
-        done = subprocess.run([python, "-", "lo", ""], stdin=program, capture_output=True, text=True)
+        done = subprocess.run([python, "-", "60", "lo", ""], stdin=program, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert '"commands"' in done.stdout
 

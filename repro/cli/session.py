@@ -134,7 +134,8 @@ class Session:
                 more |= {"baseline": session.baselines(plan).as_json()}
             places = self._places(session, plan)
             run = before or self.create(plan, replace(session.environment(plan), kernels=kernels), **more)
-            self.carry_out(run, plan, changed(session.attempts(run, plan, self.limits(plan))), places)
+            limits = self.limits(plan, launcher.patience)
+            self.carry_out(run, plan, changed(session.attempts(run, plan, limits)), places)
 
     def cluster_of(self, before: Run | None) -> str | None:
         """The cluster that was named, or that of the run to go on with, which must be the same."""
@@ -187,7 +188,7 @@ class Session:
             described,
             options.port,
             trainer_command(),
-            attempt_s=options.attempt_timeout or Limits.total_s,
+            attempt_s=options.attempt_timeout or Limits.total_s * described.patience,
             baseline=baseline_command(),
         )
         return select(launch, options.launcher or None)
@@ -252,13 +253,14 @@ class Session:
             plan, kernels = _compared(session, plan, None, leave_out)
         return plan, replace(environment, kernels=kernels)
 
-    def limits(self, plan: Plan) -> Limits:
-        """How long an attempt of this plan may take, and be silent."""
+    def limits(self, plan: Plan, patience: float = 1.0) -> Limits:
+        """How long an attempt of this plan may take, and be silent; without an option, a cluster's `patience` times as long."""
         from repro.launch.attempt import Limits
         from repro.planning.plan import SMOKE
 
         timeout_s = SMOKE_STALL_TIMEOUT_S if plan.scale == SMOKE else STALL_TIMEOUT_S
-        return Limits(self.options.stall_timeout or timeout_s, self.options.attempt_timeout or Limits.total_s)
+        stall_s, total_s = timeout_s * patience, Limits.total_s * patience
+        return Limits(self.options.stall_timeout or stall_s, self.options.attempt_timeout or total_s)
 
 
 def chosen_model(model: str) -> str | None:

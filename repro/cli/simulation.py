@@ -9,23 +9,28 @@ import subprocess
 import sys
 
 from repro.cli.settings import Exit, Invocation, OptionError, task
+from repro.simulation.distributions import DISTRIBUTIONS
 from repro.utils.errors import BAD_INPUT, FAILED
 from repro.utils.paths import ROOT
 
 NAME = "name of the nodes' cluster, for CLUSTER= of other tasks (default: sim, or sim-vm)"
 KIND = "container: systemd in containers; vm: virtual machines that boot, with RDMA in software"
+UBUNTU = "mirror of Ubuntu in place of its own archive"
 MODULES = {"container": "repro.simulation.nodes", "vm": "repro.simulation.machines"}
+DISTRIBUTION = "what virtual machines boot: debian (12) or ubuntu (22.04)"
 NAMES = {"container": "sim", "vm": "sim-vm"}
 
 
-@task(nodes="how many nodes", name=NAME, kind=KIND)
+@task(nodes="how many nodes", name=NAME, kind=KIND, distribution=DISTRIBUTION, ubuntu=UBUNTU)
 def sim(
     invocation: Invocation,
     nodes: int = 2,
     name: str | None = None,
     kind: str = "container",
+    distribution: str = "debian",
     debian: str | None = None,
     debian_security: str | None = None,
+    ubuntu: str | None = None,
 ) -> None:
     """Bring up simulated nodes: containers as freshly installed machines, for `make provision CLUSTER=sim` and on.
 
@@ -34,8 +39,10 @@ def sim(
     wrong input.
     """
     name = _checked(name, kind)
-    options = ("--bare", "--image") if kind == "container" else ()
-    given = {"DEBIAN": debian, "DEBIAN_SECURITY": debian_security}
+    if distribution not in DISTRIBUTIONS or (kind == "container" and distribution != "debian"):
+        raise OptionError(f"DISTRIBUTION={distribution}: it is {' or '.join(DISTRIBUTIONS)}, and of containers debian")
+    options = ("--bare", "--image") if kind == "container" else (distribution,)
+    given = {"DEBIAN": debian, "DEBIAN_SECURITY": debian_security, "UBUNTU": ubuntu}
     _run_as_root((MODULES[kind], "up", name, str(nodes), *options), given)
     named = f"{'' if kind == 'container' else f' KIND={kind}'}{'' if name == NAMES[kind] else f' NAME={name}'}"
     print(f"{nodes} nodes are up; next: make provision CLUSTER={name}; make sim-down{named} removes them")

@@ -27,6 +27,7 @@ ISOLATED = ("-I", "-B")
 ALLOCATIONS = ("attempt", "run")
 SLURM_SECONDS = {"poll_seconds": (1, 3600), "lease_seconds": (30, 604_800)}
 SECRETS = ("ansible_password", "ansible_ssh_pass", "ansible_become_password", "ansible_become_pass")
+MOST_PATIENCE = 100
 DIGEST = r"(sha256:[0-9a-f]{64})?"
 PATH = r"/[^\s:]*"
 REGISTRY = r"[A-Za-z0-9][\w./:-]*"
@@ -104,7 +105,8 @@ class Cluster:
     `jump` are the hosts on the way to all of them and to `login`, this machine's neighbour first. A field with a default
     is a variable that an inventory may leave out: ranks get `environment` besides what a run sets, and `prologue` are
     lines of shell that a node runs before the agent. `compiled_for` is the compute capability, such as 90, that the GPU
-    code on the nodes was compiled for ahead of the first start (`repro.images.kernel_overlay`).
+    code on the nodes was compiled for ahead of the first start (`repro.images.kernel_overlay`). `patience` is how many
+    times as long as usual its hosts may take for whatever has a time limit: to answer, to begin, to be silent, to end.
     """
 
     name: str
@@ -135,6 +137,7 @@ class Cluster:
     environment: tuple[tuple[str, str], ...] = ()
     prologue: tuple[str, ...] = ()
     compiled_for: int | None = None
+    patience: float = 1.0
 
     @property
     def world_size(self) -> int:
@@ -206,6 +209,7 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
         prologue=_prologue(read),
         jump=_nodes(folder / "hosts.yml", _hosts(inventory, "jump", folder / "hosts.yml"), gpus),
         compiled_for=_compiled_for(read),
+        patience=read.number("cluster_patience", 1, MOST_PATIENCE, default=Cluster.patience, whole=False),
     )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from repro.cluster.cluster import VARIABLES, Cluster, Node, load_cluster
 from repro.cluster.cluster import Image as TrainerImage
-from repro.cluster.fingerprint import SCRIPT
+from repro.cluster.fingerprint import GATHER_S, SCRIPT, TOOL_S
 from repro.cluster.host_keys import HostKey
 from repro.cluster.infiniband import Port, ports_from_files
 from repro.cluster.inventory import ClusterError, folder_of
@@ -111,10 +111,10 @@ def unwritten(
 def detect(cluster: Cluster) -> Found:
     """GPUs, network and images of the first node, by one exchange over SSH; ClusterError if it cannot be probed."""
     nodes = cluster.nodes
-    argv = [*cluster.interpreter, "-", "*", "*", "libc6"]
+    argv = [*cluster.interpreter, "-", str(TOOL_S), "*", "*", "libc6"]
     try:
         with Remote(cluster, nodes[0]) as remote:
-            facts = json.loads(remote.run(argv, stdin=SCRIPT.read_text(encoding="utf-8"), timeout=90).stdout)
+            facts = json.loads(remote.run(argv, stdin=SCRIPT.read_text(encoding="utf-8"), timeout=GATHER_S).stdout)
     except (RemoteError, ValueError) as error:
         raise ClusterError(f"the first node cannot be probed: {error}") from error
     return found_in(facts, nodes[0].address)

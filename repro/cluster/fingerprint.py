@@ -16,7 +16,7 @@ from repro.utils.errors import FAILED, ReproError
 
 SCHEMA = 1
 SCRIPT = Path(__file__).with_name("node_probe.py")
-GATHER_S = 90
+GATHER_S, TOOL_S = 90, 60
 CLOCKS_APART_S = 0.1
 CLOCK = "time.offset"
 ABSENT = "absent"
@@ -86,7 +86,7 @@ def gather(cluster: Cluster, over: Over | None = None) -> dict[str, Fingerprint]
 
 def probe_arguments(cluster: Cluster) -> list[str]:
     """The arguments of the script that probes a node."""
-    return [cluster.interface, cluster.hca, *PACKAGES]
+    return [f"{TOOL_S * cluster.patience:g}", cluster.interface, cluster.hca, *PACKAGES]
 
 
 def probed(cluster: Cluster, node: str, output: dict, sent: float, received: float) -> Fingerprint:

@@ -13,7 +13,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from repro.cluster.cluster import Cluster, Node
 from repro.utils.errors import FAILED, ReproError
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from fabric import Connection
     from paramiko import PKey
 
-CONNECT_S = 10
+CONNECT_S, NEGOTIATE_S, LOGIN_S = 10, 15, 30
+"""How long a host may take to open a connection or a session of it, to agree on keys, and to take the login."""
 SSH_PORT = 22
 REVOKED = "@revoked"
 _parsing = threading.Lock()
@@ -155,9 +156,9 @@ def _open(cluster: Cluster, host: Node, before: Connection | None) -> Connection
         user=host.user,
         port=host.port,
         gateway=before,
-        connect_timeout=CONNECT_S,
+        connect_timeout=round(CONNECT_S * cluster.patience),
         forward_agent=False,
-        connect_kwargs=keys,
+        connect_kwargs={**keys, **_limits(cluster.patience)},
     )
     if before is None and not isinstance(connection.gateway, str):  # a ProxyCommand is the user's own program
         connection.gateway = None
@@ -173,3 +174,19 @@ def _open(cluster: Cluster, host: Node, before: Connection | None) -> Connection
         connection.client.close()
         raise Refused(host, error, reached, left) from error
     return connection
+
+
+def _limits(patience: float) -> dict[str, Any]:
+    """The arguments of paramiko's `connect` with its own limits for what follows the connection."""
+    from paramiko import Transport
+
+    def transport(*args: Any, **options: Any) -> Transport:
+        made = Transport(*args, **options)
+        made.handshake_timeout = NEGOTIATE_S * patience
+        return made
+
+    return {
+        "transport_factory": transport,
+        "banner_timeout": NEGOTIATE_S * patience,
+        "auth_timeout": LOGIN_S * patience,
+    }

@@ -1,6 +1,7 @@
 """Runs on a node, with nothing but Python 3.6: prints the output of tools and the content of files as JSON.
 
-`python3 - INTERFACE HCAS PACKAGE…` with this file as its input; HCAS are joined by commas, PACKAGE are patterns.
+`python3 - SECONDS INTERFACE HCAS PACKAGE…` with this file as its input; each tool may take so many seconds, HCAS are
+joined by commas, PACKAGE are patterns.
 """
 
 import glob
@@ -12,7 +13,7 @@ import sys
 import threading
 import time
 
-TIMEOUT_S, KILLED = 60, 9
+KILLED = 9
 FILE_BYTES = 8192
 NET, INFINIBAND = "/sys/class/net", "/sys/class/infiniband"
 FILES = [
@@ -88,13 +89,13 @@ SYSCTLS = [
 ]
 
 
-def main(interface: str, hcas: list, packages: list) -> dict:
+def main(limit_s: float, interface: str, hcas: list, packages: list) -> dict:
     """Everything, with the times before and after, from which the clock's offset follows."""
     began = time.time()
     os.environ["PATH"] = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
     os.environ["LC_ALL"] = "C"
     facts = {
-        "commands": run_all(commands(interface, hcas, packages)),
+        "commands": run_all(commands(interface, hcas, packages), limit_s),
         "files": read_all(paths(interface, hcas)),
         "links": {
             "interface_driver": link(os.path.join(NET, interface, "device/driver")),
@@ -134,10 +135,10 @@ def commands(interface: str, hcas: list, packages: list) -> dict:
     }
 
 
-def run_all(commands: dict) -> dict:
+def run_all(commands: dict, limit_s: float) -> dict:
     """Run commands in parallel: {name: {"status", "output", "errors"}}, status None where the tool is missing."""
     results: dict = {}
-    threads = [threading.Thread(target=run, args=(name, argv, results)) for name, argv in commands.items()]
+    threads = [threading.Thread(target=run, args=(name, argv, results, limit_s)) for name, argv in commands.items()]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -145,19 +146,19 @@ def run_all(commands: dict) -> dict:
     return results
 
 
-def run(name: str, argv: list, results: dict) -> None:
-    """Run one command, with nothing as its input, for a minute at most."""
+def run(name: str, argv: list, results: dict, limit_s: float) -> None:
+    """Run one command, with nothing as its input, for `limit_s` seconds at most."""
     try:
         with open(os.devnull) as nothing:
             process = subprocess.Popen(argv, stdin=nothing, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     except OSError as error:
         results[name] = {"status": None, "output": "", "errors": str(error)}
         return
-    timer = threading.Timer(TIMEOUT_S, process.kill)
+    timer = threading.Timer(limit_s, process.kill)
     timer.start()
     output, errors = process.communicate()
     timer.cancel()
-    late = f"took longer than {TIMEOUT_S} s\n" if process.returncode == -KILLED else ""
+    late = f"took longer than {limit_s:g} s\n" if process.returncode == -KILLED else ""
     results[name] = {"status": process.returncode, "output": text(output), "errors": late + text(errors)}
 
 
@@ -201,4 +202,5 @@ def text(content: bytes) -> str:
 
 
 if __name__ == "__main__":
-    json.dump(main(sys.argv[1], sys.argv[2].split(",") if sys.argv[2] else [], sys.argv[3:]), sys.stdout)
+    LIMIT, INTERFACE, HCAS, *PACKAGES = sys.argv[1:]
+    json.dump(main(float(LIMIT), INTERFACE, HCAS.split(",") if HCAS else [], PACKAGES), sys.stdout)

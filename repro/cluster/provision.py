@@ -18,7 +18,7 @@ from pathlib import Path
 import yaml
 
 from repro.cluster.cluster import Cluster
-from repro.cluster.jump_hosts import ssh_options
+from repro.cluster.jump_hosts import CONNECT_S, ssh_options
 from repro.cluster.ssh import Remote, on_all
 from repro.utils.errors import ReproError
 from repro.utils.paths import ROOT
@@ -57,7 +57,8 @@ if [ "$(id -u)" != 0 ] && ! said=$(LC_ALL=C sudo -n true 2>&1); then
 fi
 command -v apt-get >/dev/null || echo "it has no apt-get"
 """
-ASKING_S = 60.0
+ASKING_S, ALIVE_S = 60.0, 5
+"""How long a node may take to say what it is, and how often Ansible's connections ask whether it is there."""
 SHOWN = 6
 """How many nodes are named that a task still runs on."""
 
@@ -229,9 +230,11 @@ def _now(summary: Path) -> str:
 def _environment(cluster: Cluster, summary: Path) -> dict[str, str]:
     """Ansible's settings for this run: only the project's own, whatever the user's home or environment says."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
-    options = shlex.join(ssh_options(cluster))
+    alive = ["-o", f"ServerAliveInterval={round(ALIVE_S * cluster.patience)}", "-o", "ServerAliveCountMax=3"]
+    options = shlex.join([*ssh_options(cluster), *alive])
     return ours | {
         "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"),
+        "ANSIBLE_TIMEOUT": str(round(CONNECT_S * cluster.patience)),
         "ANSIBLE_SSH_COMMON_ARGS": options,
         # Connections of another run may have been checked against other host keys, so they are not reused.
         "ANSIBLE_SSH_CONTROL_PATH_DIR": str(summary.parent),

@@ -100,7 +100,8 @@ class Remote:
     ) -> CommandResult:
         """Run a command with `stdin`, or nothing, as its input; RemoteError if it fails and `check` is set.
 
-        After `timeout` seconds the connection's channel is closed and RemoteError raised; the command may live on.
+        After `timeout` seconds, times the cluster's patience, the connection's channel is closed and RemoteError raised;
+        the command may live on.
         """
         out, err = bytearray(), bytearray()
         status = self._carry_out(argv, sudo, out.extend, err.extend, [(stdin or "").encode()], timeout)
@@ -126,10 +127,10 @@ class Remote:
         """
         begun = time.monotonic()
         try:
-            channel = self._connection.transport.open_session(timeout=CONNECT_S)
+            channel = self._connection.transport.open_session(timeout=CONNECT_S * self.cluster.patience)
             channel.exec_command(START)
         except Exception as error:
-            reason = _refusal(error, time.monotonic() - begun)
+            reason = _refusal(error, time.monotonic() - begun, self.cluster)
             raise RemoteError(self.node.name, f"`{shown(argv)}` cannot be started: {reason}") from error
         with contextlib.suppress(OSError):  # of a login shell that has ended: it is seen as its output ends
             channel.sendall(first_line(argv))
@@ -208,7 +209,8 @@ class Remote:
         there is input; with many nodes that alone takes all processors. Here threads wait until there is something.
         """
         channel = self.open([*(("sudo", "-n", "--") if sudo else ()), *argv])
-        deadline = None if timeout is None else time.monotonic() + timeout
+        limit = None if timeout is None else timeout * self.cluster.patience
+        deadline = None if limit is None else time.monotonic() + limit
         answer, errors = Answer(), bytearray()
 
         def take_errors(data: bytes) -> None:
@@ -228,7 +230,7 @@ class Remote:
                 raise TimeoutError
         except TimeoutError as error:
             late = "" if answer.begun else ": its account's login shell there has not started it yet"
-            raise RemoteError(self.node.name, f"`{shown(argv)}` took longer than {timeout:g} s{late}") from error
+            raise RemoteError(self.node.name, f"`{shown(argv)}` took longer than {limit:g} s{late}") from error
         finally:
             channel.close()
         if not answer.begun and connection_goes_on(channel):
@@ -310,7 +312,7 @@ def _feed(channel: Channel, pieces: Iterable[bytes]) -> None:
         channel.shutdown_write()
 
 
-def _refusal(error: Exception, seconds: float) -> str:
+def _refusal(error: Exception, seconds: float, cluster: Cluster) -> str:
     """Why a node does not start one command more over a connection, `seconds` after it was asked to."""
     from paramiko import ChannelException
 
@@ -319,8 +321,11 @@ def _refusal(error: Exception, seconds: float) -> str:
             f"its sshd refuses a further session over one connection ({error}); set MaxSessions to 10, its default, or more "
             "in /etc/ssh/sshd_config there"
         )
-    if seconds >= CONNECT_S:
-        return f"its sshd has not answered for {seconds:.0f} s: the node has too little of a processor for it, or hangs"
+    if seconds >= CONNECT_S * cluster.patience:
+        return (
+            f"its sshd has not answered for {seconds:.0f} s: the node hangs, or has too little of a processor for it; if it is "
+            f"always that slow, raise cluster_patience in {cluster.variables}"
+        )
     return (
         f"its sshd ended the session before the command began ({error}): the limits nproc or nofile of the account may "
         "leave no room for it; raise them in /etc/security/limits.d there, or see `journalctl -u ssh`"

@@ -145,6 +145,11 @@ class Launcher(ABC):
         """How many GPUs a run may use."""
         return 0
 
+    @property
+    def patience(self) -> float:
+        """How many times as long as usual its attempts may take, and be silent."""
+        return 1.0
+
     @classmethod
     @abstractmethod
     def of(cls, options: LaunchOptions) -> Self:

@@ -70,6 +70,7 @@ class Expected:
     """What a machine should have. `gpu` is None for any and "" for none; `gpus` is 0 for any number.
 
     `image` is the trainer image by its ID or name, `manifest` the ID that it has in an engine with a containerd store.
+    `patience` is the cluster's.
     """
 
     gpu: str | None = None
@@ -83,6 +84,7 @@ class Expected:
     image: str = ""
     gid_index: int | None = None
     manifest: str = ""
+    patience: float = 1.0
 
 
 @dataclass
@@ -248,6 +250,7 @@ def of_cluster(cluster: Cluster, only: Collection[str] | None = None) -> tuple[l
         (*cluster.image.ids, cluster.image.name)[0],
         cluster.gid_index,
         cluster.image.manifest,
+        cluster.patience,
     )
     names = [node.name for node in cluster.nodes]
     machines = [

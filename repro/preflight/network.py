@@ -333,7 +333,8 @@ def write_bandwidth(text: str) -> float:
 
 def _between(server: Machine, listen: list[str], client: Machine, send: list[str]) -> str:
     """The output of a client once its server listens; CheckAborted if they cannot connect."""
-    ended = ["timeout", str(MEASURED_S)]
+    limit = round(MEASURED_S * server.expected.patience)
+    ended = ["timeout", str(limit)]
     with ThreadPoolExecutor(1) as pool:
         serving = pool.submit(server.run, [*ended, *listen], timeout=MEASURED_S + 5)
         for _ in range(10):
@@ -349,7 +350,7 @@ def _between(server: Machine, listen: list[str], client: Machine, send: list[str
                         client=client.name,
                         tool=send[0],
                         server=server.name,
-                        reason=_reason(done),
+                        reason=_reason(done, limit),
                     ),
                     "The nodes cannot exchange data, or only over other ports.",
                     "open the firewall between the nodes; check routes and cluster_interface",
@@ -358,10 +359,10 @@ def _between(server: Machine, listen: list[str], client: Machine, send: list[str
     return done.stdout
 
 
-def _reason(done: CommandResult) -> str:
-    """Why a program failed; iperf3 reports it in its JSON."""
+def _reason(done: CommandResult, limit_s: int) -> str:
+    """Why a program failed that had so many seconds; iperf3 reports it in its JSON."""
     if done.status == TIMED_OUT:
-        return Message("it took longer than {seconds} s", seconds=MEASURED_S)
+        return Message("it took longer than {seconds} s", seconds=limit_s)
     try:
         return json.loads(done.stdout)["error"]
     except (ValueError, KeyError):

@@ -14,6 +14,7 @@ from repro.utils.paths import CACHE
 KEY = HOME / "id_ed25519"
 WHEELS = CACHE / "wheels"
 USER = "runner"
+CONNECT_S = 5
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,11 @@ def leave_to_caller() -> None:
                 os.chown(path, int(owner), int(os.environ.get("SUDO_GID", owner)), follow_symlinks=False)
 
 
-def write_ssh_config(folder: Path, endpoints: Mapping[str, SshEndpoint]) -> None:
-    """The configuration for ssh, and known_hosts with the keys that the nodes have now, in an inventory's folder."""
+def write_ssh_config(folder: Path, endpoints: Mapping[str, SshEndpoint], patience: int = 1) -> None:
+    """The configuration for ssh, and known_hosts with the keys that the nodes have now, in an inventory's folder.
+
+    `patience` is how many times as long as usual they may take to answer.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     host_keys = "".join(f"{_as_known(endpoint)} {endpoint.host_key}\n" for endpoint in endpoints.values())
     (folder / "known_hosts").write_text(host_keys)
@@ -52,7 +56,7 @@ def write_ssh_config(folder: Path, endpoints: Mapping[str, SshEndpoint]) -> None
     lines.append(
         f"Host *\n  User {USER}\n  IdentityFile {KEY}\n  IdentitiesOnly yes\n  IdentityAgent none\n"
         f"  StrictHostKeyChecking yes\n  UserKnownHostsFile {folder}/known_hosts\n"
-        "  GlobalKnownHostsFile none\n  ConnectTimeout 5\n  BatchMode yes\n"
+        f"  GlobalKnownHostsFile none\n  ConnectTimeout {CONNECT_S * patience}\n  BatchMode yes\n"
     )
     (folder / "ssh_config").write_text("".join(lines))
 

@@ -1,7 +1,7 @@
-"""The disks of simulated machines: one that boots a freshly installed Debian 12, one with the trainer image for Docker.
+"""The disks of simulated machines: one that boots a freshly installed distribution, one with the trainer image for Docker.
 
-Both are made once and kept; machines start from copies on write. The packages of the first are pinned by their SHA-256 in
-machine/packages.lock, so any archive that still has them will do.
+Both are made once and kept; machines start from copies on write. The packages of the first are pinned by their SHA-256, so
+any archive that still has them will do.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.images.debian import LEFT_OUT, debootstrap
+from repro.simulation.distributions import FILES, PACKAGES, Distribution
 from repro.simulation.engine import SimulationEngineError, start
 from repro.simulation.images import trainer_image, trainer_layout
 from repro.simulation.mirror import ARCHIVES
@@ -21,32 +22,7 @@ from repro.simulation.places import HOME
 from repro.simulation.seed import seed
 from repro.utils.paths import sha256
 
-SUITE = "bookworm"
-HERE = Path(__file__).resolve().parent / "machine"
-LOCK = HERE / "packages.lock"
 DISKS = HOME / "disks"
-PACKAGES = (
-    "systemd",
-    "systemd-sysv",
-    "libpam-systemd",
-    "udev",
-    "dbus",
-    "kmod",
-    "initramfs-tools",
-    "zstd",
-    "openssh-server",
-    "sudo",
-    "python3",
-    "python3-apt",
-    "gnupg",
-    "ca-certificates",
-    "iproute2",
-    "iputils-ping",
-    "iptables",
-    "procps",
-    "netbase",
-)
-"""What an installed server has, besides the kernel and a minimal system."""
 NEEDED = {"debootstrap": "debootstrap", "chroot": "coreutils", "mke2fs": "e2fsprogs", "ssh-keygen": "openssh-client"}
 """The programs that making disks takes, with the Debian packages that have them."""
 INSTALLED = {
@@ -56,7 +32,7 @@ INSTALLED = {
     "soft-roce.service": "etc/systemd/system/soft-roce.service",
     "10-control.network": "etc/systemd/network/10-control.network",
 }
-"""Where files of HERE go."""
+"""Where these files go."""
 SIZE_GIB = 20
 """What a machine may write to a disk; a file takes what was written to it."""
 SHOWN = 5
@@ -81,21 +57,27 @@ class Disk:
         return self.folder / "initrd.img"
 
 
-def system_disk() -> Disk:
-    """The disk that machines boot from, made if there is none of these files yet; EngineError says why it cannot be."""
-    content = hashlib.sha256(repr((SUITE, PACKAGES, INSTALLED, SIZE_GIB)).encode())
-    for path in sorted(HERE.iterdir()):
+def system_disk_of_these_files(distribution: Distribution) -> Disk:
+    """Where the disk that machines boot from is, once it is made of the files as they are now."""
+    content = hashlib.sha256(repr((distribution, PACKAGES, INSTALLED, SIZE_GIB)).encode())
+    for path in (*(FILES / name for name in sorted(INSTALLED)), distribution.lock):
         content.update(f"{path.name} {path.stat().st_mode} ".encode() + path.read_bytes())
-    disk = Disk(DISKS / f"{SUITE}-{content.hexdigest()[:12]}")
+    return Disk(DISKS / f"{distribution.suite}-{content.hexdigest()[:12]}")
+
+
+def system_disk(distribution: Distribution) -> Disk:
+    """That disk, made unless it is there; EngineError says why it cannot be."""
+    disk = system_disk_of_these_files(distribution)
     if not disk.kernel.exists():
         scratch = _scratch()
-        root = _make_root(scratch / "root")
-        differing = _differing(root)
+        root = _make_root(scratch / "root", distribution)
+        differing = _differing(root, distribution.lock)
         if differing:
             names = ", ".join(differing[:SHOWN]) + (" …" if len(differing) > SHOWN else "")
             raise SimulationEngineError(
-                f"{len(differing)} packages of {ARCHIVES['debian']} are not those of {LOCK}: {names}. DEBIAN=<mirror> "
-                "names an archive that has them, such as a snapshot; `python -m repro.simulation.machines lock` pins these"
+                f"{len(differing)} packages of {ARCHIVES[distribution.archive]} are not those of {distribution.lock}: {names}. "
+                f"{distribution.archive.upper()}=<mirror> names an archive that has them, such as a snapshot; "
+                "`python -m repro.simulation.machines lock` pins these"
             )
         _finish(root)
         for name, file in (("vmlinuz-*", disk.kernel), ("initrd.img-*", disk.initrd)):
@@ -107,10 +89,10 @@ def system_disk() -> Disk:
     return disk
 
 
-def lock() -> None:
+def lock(distribution: Distribution) -> None:
     """Pin the packages that the archive has now."""
-    root = _make_root(_scratch() / "root")
-    LOCK.write_text("".join(f"{line}\n" for line in _packages(root)))
+    root = _make_root(_scratch() / "root", distribution)
+    distribution.lock.write_text("".join(f"{line}\n" for line in _packages(root)))
     shutil.rmtree(root.parent)
 
 
@@ -119,10 +101,16 @@ def docker_disk_of(image: str) -> Path:
     return DISKS / f"docker-{image.removeprefix('sha256:')[:12]}" / "disk.img"
 
 
+def image_with_disk() -> str | None:
+    """The ID of the trainer image of the tree, if there is a disk with it."""
+    built = trainer_layout()
+    return built[1].id if built and docker_disk_of(built[1].id).exists() else None
+
+
 def docker_disk() -> str:
     """Make a disk with the trainer image, as `make image STACK=cu102` builds it from the tree, unless it is there; its ID."""
-    if (built := trainer_layout()) and docker_disk_of(built[1].id).exists():
-        return built[1].id
+    if image := image_with_disk():
+        return image
     image = trainer_image(start())
     folder = docker_disk_of(image).parent
     if not folder.exists():
@@ -151,21 +139,30 @@ def _keep(made: Path, folder: Path) -> None:
     made.rename(folder)
 
 
-def _make_root(root: Path) -> Path:
-    mirror = ARCHIVES["debian"]
-    debootstrap(SUITE, mirror, root, PACKAGES)
+def _make_root(root: Path, distribution: Distribution) -> Path:
+    mirror = ARCHIVES[distribution.archive]
+    debootstrap(distribution.suite, mirror, root, PACKAGES)
     for name, target in INSTALLED.items():
         (root / target).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(HERE / name, root / target)
+        shutil.copy(FILES / name, root / target)
     done = subprocess.run(
         ["chroot", str(root), "sh", "/root/make-disk.sh"],
-        env={"ARCHIVE": mirror, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"},
+        env={
+            "ARCHIVE": mirror,
+            "NAME": distribution.archive,
+            "SUITE": f"{distribution.suite} {distribution.components}",
+            "KERNEL": " ".join(distribution.kernel),
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+            "LC_ALL": "C.UTF-8",
+        },
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
     )
     if done.returncode:
-        raise SimulationEngineError(f"{SUITE} cannot be made to boot:\n{(done.stdout + done.stderr)[-3000:]}")
+        raise SimulationEngineError(
+            f"{distribution.suite} cannot be made to boot:\n{(done.stdout + done.stderr)[-3000:]}"
+        )
     return root
 
 
@@ -175,9 +172,9 @@ def _packages(root: Path) -> list[str]:
     return [f"{sha256(path)}  {path.name}" for path in archives]
 
 
-def _differing(root: Path) -> list[str]:
+def _differing(root: Path, lock: Path) -> list[str]:
     """The names of packages that the lock does not have, or has with another SHA-256."""
-    pinned = set(LOCK.read_text().splitlines())
+    pinned = set(lock.read_text().splitlines())
     return [line.split()[1] for line in _packages(root) if line not in pinned]
 
 

@@ -4,10 +4,10 @@ They are called node1, node2, … and reached as user `runner`, as the container
 a forwarded port of this machine. Among themselves they have a network that is made of multicast on this machine's
 loopback, without root, and to the outside nothing but the archive of packages. On the command line:
 
-    python -m repro.simulation.machines up NAME COUNT
+    python -m repro.simulation.machines up NAME COUNT [DISTRIBUTION]
     python -m repro.simulation.machines down NAME
     python -m repro.simulation.machines inventory NAME [variable=JSON …]    (prints its path)
-    python -m repro.simulation.machines lock      (pins the packages of the archive that DEBIAN names)
+    python -m repro.simulation.machines lock [DISTRIBUTION]      (pins the packages that its archive has)
 
 `make sim KIND=vm` and `make sim-down KIND=vm` are the first two for a cluster of the name sim-vm.
 """
@@ -30,8 +30,10 @@ from pathlib import Path
 from typing import Any
 
 from repro.simulation import machine_disk, qemu
+from repro.simulation.distributions import DISTRIBUTIONS
 from repro.simulation.engine import NEEDED as ENGINE_NEEDED
 from repro.simulation.engine import SimulationEngineError, exclusive, running, stop
+from repro.simulation.images import trainer_layout
 from repro.simulation.inventory import (
     KEY,
     SshEndpoint,
@@ -41,7 +43,14 @@ from repro.simulation.inventory import (
     write_inventory,
     write_ssh_config,
 )
-from repro.simulation.machine_disk import Disk, docker_disk, docker_disk_of, system_disk
+from repro.simulation.machine_disk import (
+    Disk,
+    docker_disk,
+    docker_disk_of,
+    image_with_disk,
+    system_disk,
+    system_disk_of_these_files,
+)
 from repro.simulation.nodes import CPU_CLUSTER, STARTED
 from repro.simulation.owners import PERSON, is_gone
 from repro.simulation.places import MACHINES, simulated_inventory
@@ -53,6 +62,13 @@ MEMORY_MIB, PROCESSORS = 3072, 1
 READY_S = 900
 """Without KVM, beside other work on two cores, a start has taken 200 s."""
 POLL_S = 1.0
+SYSTEM_DISK_S, BUILT_S, LOADED_S = 130, 300, 45
+"""About how many seconds these take, for the time left: the disk that machines boot from; that with the trainer image, built or
+only loaded. Measured on two processors at a load of 3, but for the image's build, which is a guess."""
+BOOT_S = {"kvm": 10, "tcg": 30}
+"""Likewise a machine's boot, by what runs it; those of several share the processors. With KVM none was measured."""
+PATIENCE = {"kvm": 1, "tcg": 6}
+"""How much longer machines may take, by what runs them: emulated on two busy cores, each has 15% of one."""
 NETWORK = "10.88.0"
 ADAPTER = "rxe0"
 RECORD = "machines.json"
@@ -77,7 +93,8 @@ class Machines:
     """The virtual machines of one cluster, up or not.
 
     `disk` is the folder of the disk that they boot from, `image` the ID of the trainer image on their second one, `group`
-    the multicast address and port that their network is made of, `ports` those of this machine that lead to their sshd.
+    the multicast address and port that their network is made of, `ports` those of this machine that lead to their sshd,
+    `shares` as `Hardware` has them.
     """
 
     name: str
@@ -88,6 +105,7 @@ class Machines:
     owner: str = PERSON
     memory_mib: int = MEMORY_MIB
     processors: int = PROCESSORS
+    shares: tuple[tuple[str, str], ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -147,7 +165,9 @@ class Machines:
         """Give nodes power, all of them if none is named, and do not wait for them."""
         for node in nodes or self.names:
             number, key = _number(node), self._host_key(node)
-            hardware = Hardware(number, self.memory_mib, self.processors, self.ports[number - 1], self.group)
+            hardware = Hardware(
+                number, self.memory_mib, self.processors, self.ports[number - 1], self.group, self.shares
+            )
             given = {
                 "host_key": key,
                 "host_key.pub": _public(key),
@@ -155,8 +175,28 @@ class Machines:
                 "name": self.folder / f"{node}.name",
                 "address": self.folder / f"{node}.address",
             }
-            command = qemu.command_line(node, hardware, self.system, given, qemu.accelerator(self.system))
+            own = self._kernel(node)
+            boots = own if own.folder.exists() else self.system
+            command = qemu.command_line(node, hardware, boots, given, qemu.accelerator(self.system))
             qemu.start(command, self.folder, node)
+
+    def use_kernel(self, node: str, release: str) -> None:
+        """Boot a node from now on with a kernel that it has installed; "" is the one that machines have."""
+        if not release:
+            shutil.rmtree(self._kernel(node).folder)
+            return
+        disk = Disk(self.folder / f"{node}.making")
+        disk.folder.mkdir()
+        for source, target in ((f"vmlinuz-{release}", disk.kernel), (f"initrd.img-{release}", disk.initrd)):
+            with open(target, "wb") as file:
+                subprocess.run(
+                    ["ssh", "-F", self.ssh_config, node, f"sudo cat /boot/{source}"], stdout=file, check=True
+                )
+        disk.folder.rename(self._kernel(node).folder)
+
+    def _kernel(self, node: str) -> Disk:
+        """Where a kernel of a node's own is, if it has one."""
+        return Disk(self.folder / f"{node}.kernel")
 
     def wait(self, *nodes: str) -> None:
         """Until nodes, all of them if none is named, answer SSH and all their services have started."""
@@ -198,14 +238,20 @@ class Machines:
         for node in nodes or self.names:
             qemu.end(self.folder, node)
 
+    @property
+    def patience(self) -> int:
+        """How many times as long as real ones these machines may take."""
+        return PATIENCE[qemu.accelerator(self.system)]
+
     def write_ssh_config(self) -> None:
         """The configuration for ssh, and the inventory's known_hosts."""
-        write_ssh_config(self.inventory, self._endpoints())
+        write_ssh_config(self.inventory, self._endpoints(), self.patience)
 
     def write_inventory(self, **variables: Any) -> Path:
         """An inventory folder of these nodes, a CPU cluster with RDMA unless `variables` say otherwise; its path."""
         image = {**VM_CLUSTER["cluster_image"], "digest": self.image}
-        return write_inventory(self.inventory, self._endpoints(), {**VM_CLUSTER, "cluster_image": image, **variables})
+        own = {**VM_CLUSTER, "cluster_image": image, "cluster_patience": self.patience}
+        return write_inventory(self.inventory, self._endpoints(), {**own, **variables})
 
     def _endpoints(self) -> dict[str, SshEndpoint]:
         return {
@@ -247,11 +293,12 @@ def up(
     owner: str = PERSON,
     memory_mib: int = MEMORY_MIB,
     processors: int = PROCESSORS,
-    tell: Callable[[str], object] = str,
+    tell: Callable[[str, float], object] = lambda stage, seconds: None,
+    distribution: str = "debian",
 ) -> Machines:
     """Bring up virtual machines; EngineError if the name is taken or this machine cannot do it.
 
-    `tell` is called with each step as it begins.
+    `tell` is called with each stage as it begins, and about how many seconds it and the rest take.
     """
     if reason := missing():
         raise SimulationEngineError(f"virtual machines: {reason}")
@@ -262,9 +309,14 @@ def up(
             raise SimulationEngineError(f"{name} is up already; `make sim-down KIND=vm NAME={name}` removes it")
         if simulated_inventory(name).exists():
             raise SimulationEngineError(f"{name} is the name of simulated nodes in containers; take another one")
-        tell("the disk that machines boot from is made, unless it was before")
-        system = system_disk()
-        tell("the disk with the trainer image is made, unless it was before")
+        boots_s = count * BOOT_S["tcg"]  # whether KVM boots a guest is found out with the disk
+        image_s = 0 if image_with_disk() else LOADED_S if trainer_layout() else BUILT_S
+        boots = DISTRIBUTIONS[distribution]
+        if not system_disk_of_these_files(boots).kernel.exists():
+            tell("the disk that machines boot from is made", SYSTEM_DISK_S + image_s + boots_s)
+        system = system_disk(boots)
+        if image_s:
+            tell("the disk with the trainer image is made", image_s + boots_s)
         image = docker_disk()
         _stop_unused_engine()
         make_key()
@@ -278,7 +330,7 @@ def up(
             machines.make_node(node)
         machines.write_ssh_config()
         machines.start()
-        tell(f"{count} machines boot")
+        tell(f"{count} machines boot", count * BOOT_S[qemu.accelerator(system)])
         machines.wait()
         leave_to_caller()
     except BaseException:
@@ -301,7 +353,7 @@ def attach(name: str) -> Machines:
     except OSError:
         there = sorted(path.name for path in MACHINES.glob("*"))
         raise SimulationEngineError(f"{name} is not up" + (f"; up are: {', '.join(there)}" if there else "")) from None
-    return Machines(**{**recorded, "ports": tuple(recorded["ports"])})
+    return Machines(**{**recorded, "ports": tuple(recorded["ports"]), "shares": tuple(map(tuple, recorded["shares"]))})
 
 
 def remove_leftovers() -> list[str]:
@@ -337,17 +389,17 @@ def _free_port(kind: socket.SocketKind) -> int:
 
 def main(argv: list[str]) -> None:
     verb, *rest = argv or ["help"]
-    if verb == "up" and len(rest) == 2:
+    if verb == "up" and len(rest) in (2, 3):
         stages = Stages("the beginning")
         with said_meanwhile(stages.now):
-            machines = up(rest[0], int(rest[1]), tell=stages.begin)
+            machines = up(rest[0], int(rest[1]), tell=stages.begin, distribution=(*rest[2:], "debian")[0])
         print(machines.write_inventory())
     elif verb == "down" and len(rest) == 1:
         attach(rest[0]).down()
     elif verb == "inventory" and rest:
         print(attach(rest[0]).write_inventory(**given_variables(rest[1:])))
-    elif verb == "lock" and not rest:
-        machine_disk.lock()
+    elif verb == "lock" and len(rest) < 2:
+        machine_disk.lock(DISTRIBUTIONS[(*rest, "debian")[0]])
     else:
         sys.exit(__doc__)
 

@@ -1,7 +1,7 @@
-"""The one web server that simulated nodes reach: Debian's archive, kept once fetched, and folders of this machine.
+"""The one web server that simulated nodes reach: the archives of their packages, kept once fetched, and folders of this machine.
 
-`python -m repro.simulation.mirror ADDRESS PORT FOLDER` serves /debian and /debian-security from the archives that DEBIAN
-and DEBIAN_SECURITY name, and everything else from FOLDER/web. What never changes under its name is kept in FOLDER/apt.
+`python -m repro.simulation.mirror ADDRESS PORT FOLDER` serves /debian, /debian-security and /ubuntu from the archives that
+DEBIAN, DEBIAN_SECURITY and UBUNTU name, and everything else from FOLDER/web. What never changes under its name is kept in FOLDER/apt.
 With FOLDER alone it serves the one connection that its standard input is, as QEMU gives it one of a virtual machine.
 """
 
@@ -20,6 +20,7 @@ from typing import IO, Any
 ARCHIVES = {
     "debian": os.environ.get("DEBIAN") or "http://deb.debian.org/debian",
     "debian-security": os.environ.get("DEBIAN_SECURITY") or "http://deb.debian.org/debian-security",
+    "ubuntu": os.environ.get("UBUNTU") or "http://archive.ubuntu.com/ubuntu",
 }
 UNCHANGING = ("/pool/", "/by-hash/")
 

@@ -32,7 +32,7 @@ An emulated processor speculates on nothing that would have to be mitigated, and
 PROCESSORS = {"kvm": "host", "tcg": "max,la57=off"}
 """QEMU's name of the processor; a fifth level of page tables would only cost the emulation time."""
 PROBE_S = 20
-END_S = 10.0
+END_S = 60.0
 POLL_S = 0.05
 ARCHIVE_ADDRESS = "10.0.2.100:80"
 """Where a guest finds Debian's archive, in the network that QEMU makes for it alone."""
@@ -43,7 +43,8 @@ class Hardware:
     """What a virtual machine has.
 
     `number` distinguishes it within its cluster; `ssh_port` is the port of this machine at which it is reached,
-    `group` the multicast address and port that its cluster's network is made of.
+    `group` the multicast address and port that its cluster's network is made of; `shares` are folders of this machine that
+    it can mount as 9p and not write, by the tag that it mounts.
     """
 
     number: int
@@ -51,6 +52,7 @@ class Hardware:
     processors: int
     ssh_port: int
     group: str
+    shares: tuple[tuple[str, str], ...] = ()
 
 
 def accelerator(system: Disk) -> str:
@@ -113,6 +115,14 @@ def command_line(name: str, hardware: Hardware, system: Disk, given: dict[str, P
         *("-device", f"virtio-net-pci,netdev=control,mac=52:54:00:00:{mac},romfile="),
         *("-netdev", f"socket,id=cluster,mcast={hardware.group},localaddr=127.0.0.1"),
         *("-device", f"virtio-net-pci,netdev=cluster,mac=52:54:00:01:{mac},romfile="),
+        *(
+            word
+            for tag, folder in hardware.shares
+            for word in (
+                "-virtfs",
+                f"local,mount_tag={tag},path={folder},security_model=none,multidevs=remap,readonly=on",
+            )
+        ),
     ]
 
 
@@ -139,13 +149,25 @@ def process_of(folder: Path, name: str) -> int | None:
 
 
 def end(folder: Path, name: str) -> None:
-    """Take a machine's power away, and wait until its process is gone."""
+    """Take a machine's power away, and wait until its process has ended: until then it may hold the locks of its disks."""
+    pid = process_of(folder, name)
+    if pid is None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + END_S
-    while (pid := process_of(folder, name)) is not None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
+    while not _has_ended(pid):
         if time.monotonic() > deadline:
             raise SimulationEngineError(f"{name}: its process {pid} does not end")
         time.sleep(POLL_S)
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a process that was killed has closed its files: its program is gone before, and its first thread may be."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state in "ZX" and len(os.listdir(f"/proc/{pid}/task")) == 1
+    except OSError:
+        return True

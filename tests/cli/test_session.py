@@ -4,9 +4,12 @@ import json
 import shlex
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from repro.cli.session import Session
+from repro.launch.attempt import Limits
 from tests.support import tasks
 from tests.support.paths import ROOT
 
@@ -114,3 +117,16 @@ def test_an_attempt_may_be_given_another_limit(task, tmp_path):
     failures = [json.loads(line)["failure"] for line in (run / "attempts.jsonl").read_text().splitlines()]
     assert {each["message"] for each in failures} == {"no end after {seconds:.0f} s, the limit for one run"}
     assert {each["values"]["seconds"] for each in failures} == {3}
+
+
+@pytest.mark.parametrize(
+    ("scale", "given", "patience", "limits"),
+    [
+        ("smoke", (None, None), 1.0, Limits(120, 3600)),
+        ("published", (None, None), 6.0, Limits(5400, 21600)),
+        ("smoke", (30, 60), 6.0, Limits(30, 60)),
+    ],
+)
+def test_attempts_on_slow_nodes_get_longer_unless_an_option_says_how_long(scale, given, patience, limits):
+    options = SimpleNamespace(stall_timeout=given[0], attempt_timeout=given[1])
+    assert Session.limits(SimpleNamespace(options=options), SimpleNamespace(scale=scale), patience) == limits

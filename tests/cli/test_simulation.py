@@ -31,10 +31,18 @@ def test_only_the_nodes_are_brought_up_as_root(sudo, capsys):
 
 def test_virtual_machines_have_a_name_of_their_own(sudo, capsys):
     simulation.sim(kind="vm")
-    assert (sudo / "asked").read_text().strip().endswith("-B -m repro.simulation.machines up sim-vm 2")
+    assert (sudo / "asked").read_text().strip().endswith("-B -m repro.simulation.machines up sim-vm 2 debian")
     assert "make provision CLUSTER=sim-vm; make sim-down KIND=vm removes them" in capsys.readouterr().out
     simulation.sim_down(kind="vm", name="lab")
     assert (sudo / "asked").read_text().strip().endswith("repro.simulation.machines down lab")
+    simulation.sim(kind="vm", distribution="ubuntu", ubuntu="http://mirror/ubuntu")
+    asked = (sudo / "asked").read_text().strip()
+    assert asked.endswith("up sim-vm 2 ubuntu") and " UBUNTU=http://mirror/ubuntu " in asked
+    for kind, distribution in (("container", "ubuntu"), ("vm", "plan9")):
+        with pytest.raises(
+            Exit, match=f"DISTRIBUTION={distribution}: it is debian or ubuntu, and of containers debian"
+        ):
+            simulation.sim(kind=kind, distribution=distribution)
     with pytest.raises(Exit, match="KIND=metal: it is container or vm"):
         simulation.sim(kind="metal")
 

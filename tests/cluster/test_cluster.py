@@ -131,6 +131,7 @@ def test_how_jobs_are_submitted_and_followed(inventory):
         ({"cluster_gpus_per_node": "8"}, "cluster_gpus_per_node is '8'"),
         ({"cluster_gpus_per_node": True}, "cluster_gpus_per_node is True"),
         ({"cluster_port": 70000}, "cluster_port is 70000"),
+        ({"cluster_patience": 0.5}, "cluster_patience is 0.5; it is a number from 1 to 100"),
         ({"cluster_interface": "ib0; reboot"}, "cluster_interface is 'ib0; reboot'"),
         ({"cluster_stack": "cu118"}, "cluster_stack is 'cu118'; it is cu102 or cu102-modern"),
         ({"cluster_launcher": "pbs"}, "cluster_launcher is 'pbs'; it is ssh or slurm"),

@@ -38,7 +38,11 @@ ADAPTER = "/sys/class/infiniband/mlx5_0"
 def facts_here():
     """What the script prints on this machine."""
     done = subprocess.run(
-        [sys.executable, "-", "lo", "", "libc6"], input=SCRIPT.read_text(), capture_output=True, text=True, check=True
+        [sys.executable, "-", "60", "lo", "", "libc6"],
+        input=SCRIPT.read_text(),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return json.loads(done.stdout)
 
@@ -276,7 +280,9 @@ def test_gathered_over_ssh_and_written(server, tmp_path):
 
 
 def test_a_node_that_cannot_be_looked_at_is_named(server):
-    with pytest.raises(FingerprintError, match=r"not every node could be probed:\nnode0: `/nothing/python3 -I -B - lo"):
+    with pytest.raises(
+        FingerprintError, match=r"not every node could be probed:\nnode0: `/nothing/python3 -I -B - 60 lo"
+    ):
         gather(server.cluster(python="/nothing/python3"))
 
 
@@ -287,8 +293,7 @@ def test_a_node_that_answers_nonsense_is_named(server, tmp_path):
         gather(server.cluster(python=str(tmp_path / "python")))
 
 
-def test_a_tool_that_hangs_is_ended_and_named(monkeypatch):
-    monkeypatch.setattr(node_facts, "TIMEOUT_S", 0.2)
-    results = node_facts.run_all({"slow": ["sleep", "30"], "none": ["/nothing"], "quick": ["echo", "x"]})
+def test_a_tool_that_hangs_is_ended_and_named():
+    results = node_facts.run_all({"slow": ["sleep", "30"], "none": ["/nothing"], "quick": ["echo", "x"]}, 0.2)
     assert (results["slow"]["status"], results["slow"]["errors"]) == (-9, "took longer than 0.2 s\n")
     assert (results["none"]["status"], results["quick"]["output"]) == (None, "x\n")

@@ -110,6 +110,14 @@ def test_host_keys_are_checked_and_nothing_is_forwarded():
     assert "ForwardAgent=no" in config
 
 
+@pytest.mark.parametrize(("times", "connect_s", "alive_s"), [(1.0, "10", 5), (6.0, "60", 30)])
+def test_ansible_has_the_patience_of_the_inventory(tmp_path, times, connect_s, alive_s):
+    cluster = replace(load_cluster("v100x32"), patience=times)
+    environment = provision_module._environment(cluster, tmp_path / "summary.json")
+    assert environment["ANSIBLE_TIMEOUT"] == connect_s
+    assert f"-o ServerAliveInterval={alive_s} -o ServerAliveCountMax=3" in environment["ANSIBLE_SSH_COMMON_ARGS"]
+
+
 def test_all_that_is_written_can_be_taken_back():
     """A role that starts to write elsewhere must say so in the record's list."""
     noted = settings("record")

@@ -250,9 +250,30 @@ def test_a_node_that_closes_the_connection_in_the_login_is_told_from_one_that_re
     [
         (paramiko.ChannelException(1, "Administratively prohibited"), 0.1, "MaxSessions"),
         (paramiko.SSHException("Channel closed."), 0.1, "the limits nproc or nofile of the account"),
-        (paramiko.SSHException("Timeout opening channel."), 10.1, "has not answered for 10 s: the node has too little"),
+        (paramiko.SSHException("Timeout opening channel."), 10.1, "has not answered for 10 s: the node hangs"),
     ],
 )
-def test_why_a_node_starts_no_further_command(error, seconds, said):
+def test_why_a_node_starts_no_further_command(server, error, seconds, said):
     """A slow node was once said to have too low limits."""
-    assert said in ssh._refusal(error, seconds)
+    assert said in ssh._refusal(error, seconds, server.cluster())
+
+
+def test_a_slow_node_takes_part_where_the_inventory_has_patience(server, monkeypatch):
+    """An emulated machine beside other work takes longer to open a session than a real one ever does."""
+    monkeypatch.setattr(ssh, "CONNECT_S", 0.2)
+    server.session_s = 1.0
+    for cluster, works in ((server.cluster(), False), (server.cluster(patience=patience(100)), True)):
+        with Remote(cluster, cluster.nodes[0]) as remote:
+            if works:
+                assert remote.run(["sleep", "0.5"], timeout=0.1).status == 0
+                continue
+            with pytest.raises(RemoteError, match=r"too little of a processor .* raise cluster_patience in .*all\.yml"):
+                remote.run(["true"])
+
+
+def test_every_limit_of_a_connection_has_the_patience_of_the_inventory(server):
+    cluster = server.cluster(patience=6.0)
+    with Remote(cluster, cluster.nodes[0]) as remote:
+        transport = remote._connection.transport
+        assert (transport.handshake_timeout, transport.banner_timeout, transport.auth_timeout) == (90, 90, 180)
+        assert remote._connection.connect_timeout == 60

@@ -119,7 +119,7 @@ class Launcher:
         script: Path,
         ranks: int = 2,
         inject=None,
-        limits: Limits = Limits(),  # noqa: B008
+        limits: Limits | None = None,
         name=None,
         alone=False,
     ) -> Attempted:
@@ -146,6 +146,7 @@ class Launcher:
                     inject()
                     fault[0] = time.monotonic()
 
+        limits = limits or Limits(Limits.stall_timeout_s * self.cluster.patience)
         unit = unit_of(ranks, name)
         made = ssh_attempts(self.pool, self._run, limits, True)(unit, folder)
         with locked(HOME / "kernel.lock", fcntl.LOCK_EX if alone else fcntl.LOCK_SH):

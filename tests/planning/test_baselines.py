@@ -15,6 +15,7 @@ from repro.launch.local_attempt import local_attempts
 from repro.planning import baselines
 from repro.planning.baselines import PROBE, SCRIPT, baseline_program, recorded_command
 from repro.planning.plan import PlanError, Wanted, make_plan
+from repro.planning.schedule import Block, drawn
 from repro.published.cases import load_catalogue
 from repro.targets import PINNED_BASELINES
 from tests.support.paths import STANDIN, TRAINER_PYTHON
@@ -179,7 +180,13 @@ def test_a_run_with_baselines_and_shrunk_layouts_to_its_reports(task, tmp_path):
     ours = ["DP_1x1x1_2_1536x16", "DP_8x1x1_16_1536x16.as_2x1x1"]
     order = [(attempt["unit"], attempt["repeat"]) for attempt in attempts(folder)]
     once = [name for unit in ours for name in (unit, f"{unit}.pytorch", f"{unit}.pytorch-unfused")]
-    assert order == [(name, repeat) for repeat in (1, 2) for name in once], "drift hits both frameworks alike"
+    expected = [
+        (name, repeat)
+        for repeat in (1, 2)
+        for unit, beside in ((once[0], once[:3]), (once[3], once[3:]))
+        for name in drawn(beside, Block(unit, repeat), folder.name)
+    ]
+    assert order == expected, "drift hits both frameworks alike"
     rows = {row["unit"]: row for row in csv.DictReader((folder / "results.csv").open())}
     assert [rows[name]["framework"] for name in once] == ["oneflow", "pytorch", "pytorch"] * 2
     assert [rows[name]["baseline_of"] for name in once] == ["", ours[0], ours[0], "", ours[1], ours[1]]

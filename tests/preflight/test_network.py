@@ -202,3 +202,10 @@ def test_a_measurement_without_an_end_is_said():
 def test_an_interface_without_an_address():
     bare = {**answers("iperf3", iperf3(9.4)), "ip -j": "[{}]"}
     assert "eth0 of node1 has no IPv4 address" in bandwidth(bare, bare, **NET).facts
+
+
+def test_slow_machines_get_more_time_for_a_measurement():
+    """Emulated ones need most of it for the start alone."""
+    answer = answers("ib_write_bw", WRITE_BW.format(rate="97.80"))
+    answer["timeout 180 ib_write_bw"] = answer.pop("timeout 30 ib_write_bw")
+    assert bandwidth(*[answer] * 2, **HCA, patience=6).result == OK

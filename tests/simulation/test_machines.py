@@ -1,16 +1,23 @@
 """Virtual machines as far as they can be tested without one: what is refused, found out, and asked of QEMU."""
 
+import contextlib
+import json
+import os
 import shutil
 import subprocess
+import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from repro.simulation import machine_disk, machines, qemu
+from repro.simulation.distributions import DISTRIBUTIONS, PACKAGES
 from repro.simulation.engine import SimulationEngineError
 from repro.simulation.machine_disk import Disk
 from repro.simulation.machines import Machines, attach, missing, remove_leftovers, up
+from tests.support.patience import wait_until
 
 
 @pytest.fixture
@@ -113,21 +120,89 @@ def test_a_machine_is_told_by_its_program_and_not_by_words_that_come_late(tmp_pa
     assert qemu.process_of(tmp_path, "node1") is None
 
 
-def test_packages_that_are_not_pinned_are_named(tmp_path, monkeypatch):
+def test_a_machine_has_ended_once_its_process_has_and_not_its_program(tmp_path, monkeypatch):
+    """A machine that was started at once found its disks locked by the one that was still ending."""
+    program = Path(shutil.copy(shutil.which("sleep"), tmp_path / qemu.QEMU))
+    with subprocess.Popen(["", "60"], executable=program, cwd=tmp_path) as machine:
+        (tmp_path / "node1.pid").write_text(str(machine.pid))
+        looks, kill = iter([machine.pid]), os.kill
+        monkeypatch.setattr(qemu, "process_of", lambda folder, name: next(looks, None))
+        monkeypatch.setattr(qemu.os, "kill", lambda *given: threading.Timer(0.5, kill, given).start())
+        qemu.end(tmp_path, "node1")
+        assert not Path(f"/proc/{machine.pid}").exists()
+
+
+def test_a_process_whose_first_thread_alone_has_ended_holds_its_files():
+    """As QEMU's threads do, one after the other, once it is killed."""
+    rest = "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(600,)).start()"
+    program = f"{rest}; print(flush=True); ctypes.PyDLL(None).pthread_exit(None)"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        wait_until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
+        assert not qemu._has_ended(process.pid)
+        process.kill()
+        wait_until(lambda: qemu._has_ended(process.pid))
+
+
+def test_packages_that_are_not_pinned_are_named(tmp_path):
     archives = tmp_path / "var/cache/apt/archives"
     archives.mkdir(parents=True)
     for name in ("sudo_1.deb", "udev_2.deb"):
         (archives / name).write_text(name)
-    monkeypatch.setattr(machine_disk, "LOCK", tmp_path / "packages.lock")
+    lock = tmp_path / "packages.lock"
     lines = machine_disk._packages(tmp_path)
-    machine_disk.LOCK.write_text("\n".join(lines) + "\n")
-    assert machine_disk._differing(tmp_path) == []
+    lock.write_text("\n".join(lines) + "\n")
+    assert machine_disk._differing(tmp_path, lock) == []
     (archives / "udev_2.deb").write_text("another")
-    assert machine_disk._differing(tmp_path) == ["udev_2.deb"]
+    assert machine_disk._differing(tmp_path, lock) == ["udev_2.deb"]
 
 
-def test_every_package_is_pinned_once():
-    lines = machine_disk.LOCK.read_text().splitlines()
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS.values(), ids=DISTRIBUTIONS)
+def test_every_package_is_pinned_once(distribution):
+    lines = distribution.lock.read_text().splitlines()
     names = [line.split()[1].partition("_")[0] for line in lines]
-    assert len(set(names)) == len(names) > len(machine_disk.PACKAGES)
-    assert set(machine_disk.PACKAGES) < set(names)
+    assert len(set(names)) == len(names) > len(PACKAGES)
+    assert set(PACKAGES) < set(names)
+
+
+@pytest.mark.parametrize(
+    ("system", "image", "stages"),
+    [
+        (False, None, ["machines boot from", "trainer image", "2 machines boot"]),
+        (True, None, ["trainer image", "2 machines boot"]),
+        (True, "sha256:0", ["2 machines boot"]),
+    ],
+)
+def test_each_stage_says_how_long_it_and_the_rest_take(home, monkeypatch, system, image, stages):
+    kernel = home / "disk/vmlinuz"
+    kernel.parent.mkdir()
+    if system:
+        kernel.touch()
+    monkeypatch.setattr(machines, "system_disk_of_these_files", lambda distribution: Disk(kernel.parent))
+    monkeypatch.setattr(machines, "image_with_disk", lambda: image)
+    monkeypatch.setattr(machines, "trainer_layout", lambda: None)
+    monkeypatch.setattr(machines, "system_disk", lambda distribution: Disk(kernel.parent))
+    monkeypatch.setattr(machines, "docker_disk", lambda: "sha256:0")
+    for name in ("make_key", "leave_to_caller", "_stop_unused_engine"):
+        monkeypatch.setattr(machines, name, lambda: None)
+    for name in ("make_node", "start", "wait", "write_ssh_config"):
+        monkeypatch.setattr(Machines, name, lambda *given: None)
+    monkeypatch.setattr(machines, "exclusive", contextlib.nullcontext)
+    monkeypatch.setattr(qemu, "KVM", home / "none")
+    told = []
+    up("lab", 2, tell=lambda stage, seconds: told.append((stage, seconds)))
+    assert all(said in stage for said, (stage, _) in zip(stages, told, strict=True))
+    left = [seconds for _, seconds in told]
+    assert left == sorted(left, reverse=True) and left[-1] == 2 * machines.BOOT_S["tcg"]
+
+
+@pytest.mark.parametrize(("runs_by", "patience", "seconds"), [("kvm", 1, 5), ("tcg", 6, 30)])
+def test_emulated_machines_may_take_longer(home, monkeypatch, runs_by, patience, seconds):
+    monkeypatch.setattr(qemu, "accelerator", lambda system: runs_by)
+    made = Machines("lab", "disk", "sha256:0", "239.255.88.1:1", (2222,))
+    made.folder.mkdir(parents=True)
+    made._host_key("node1").with_suffix(".key.pub").write_text("ssh-ed25519 AAAA\n")
+    made.write_ssh_config()
+    variables = json.loads((made.write_inventory() / "group_vars/all.yml").read_text())
+    assert variables["cluster_patience"] == patience
+    assert f"ConnectTimeout {seconds}\n" in made.ssh_config.read_text()

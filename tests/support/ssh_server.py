@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,8 +16,8 @@ from repro.launch.agent.lock import SEAM as LOCK_FOLDER
 
 
 class _Session(paramiko.ServerInterface):
-    def __init__(self, allowed: paramiko.PKey):
-        self._allowed = allowed
+    def __init__(self, node: "SshServer", allowed: paramiko.PKey):
+        self._node, self._allowed = node, allowed
 
     def get_allowed_auths(self, username):
         return "publickey"
@@ -25,6 +26,7 @@ class _Session(paramiko.ServerInterface):
         return paramiko.AUTH_SUCCESSFUL if key == self._allowed else paramiko.AUTH_FAILED
 
     def check_channel_request(self, kind, chanid):
+        time.sleep(self._node.session_s)
         return paramiko.OPEN_SUCCEEDED
 
     def check_channel_exec_request(self, channel, command):
@@ -92,7 +94,8 @@ class _Transport(paramiko.Transport):
 class SshServer:
     """One node, with a lock of its own; `stop` cuts all its connections as a crash would.
 
-    `start_up` is what its login shell runs before each command, as a `.bashrc` does.
+    `start_up` is what its login shell runs before each command, as a `.bashrc` does; `session_s` is how long it takes to
+    open a session.
     """
 
     def __init__(self, folder: Path):
@@ -103,7 +106,7 @@ class SshServer:
         self.port = self._socket.getsockname()[1]
         self.transports: list[paramiko.Transport] = []
         self.environment = {LOCK_FOLDER: str(folder)}
-        self.start_up = ""
+        self.start_up, self.session_s = "", 0.0
         self.known_hosts(self.host_key)
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -161,4 +164,4 @@ class SshServer:
 
     def _start(self, transport: paramiko.Transport) -> None:
         with suppress(*GONE):
-            transport.start_server(server=_Session(self._client_key))
+            transport.start_server(server=_Session(self, self._client_key))

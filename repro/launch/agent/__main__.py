@@ -27,6 +27,7 @@ from repro.launch.agent.leftovers import AGENT, clear, labels, mark, sweep, swee
 from repro.launch.agent.lock import Held, acquire
 from repro.launch.agent.meeting import meet
 from repro.launch.agent.node import engines, facts, port_is_free, remove_containers
+from repro.launch.agent.patience import limit, set_patience
 from repro.launch.agent.processes import end as end_processes
 from repro.launch.agent.processes import end_group, identity, limit_reached, lock_all_memory, of_session
 from repro.launch.agent.ranks import Files, Ranks, launcher_of
@@ -127,7 +128,7 @@ def probe(order: dict) -> None:
         stdout=subprocess.PIPE,
         text=True,
         errors="replace",
-        timeout=PROBE_S,
+        timeout=limit(PROBE_S),
         check=True,
     )
     send(facts=facts(order), probe=json.loads(done.stdout))
@@ -142,7 +143,7 @@ def ask(order: dict) -> None:
         capture_output=True,
         text=True,
         errors="replace",
-        timeout=order["patience_s"],
+        timeout=limit(order["patience_s"]),
         check=False,
     )
     send(status=done.returncode, stdout=done.stdout, stderr=done.stderr)
@@ -288,7 +289,7 @@ def follow(process: subprocess.Popen, lease: Lease, order: dict, before: dict) -
 
 def tell_of_engine(before: set[tuple[int, str]], lease: Lease) -> None:
     """Say that the Docker engine was stopped or restarted, if it was: as it ends, it first ends its containers."""
-    deadline = time.monotonic() + ENGINE_S
+    deadline = time.monotonic() + limit(ENGINE_S)
     while time.monotonic() < deadline and not lease.stopped.is_set():
         if not before <= engines():
             send(engine="restarted")
@@ -308,7 +309,7 @@ def send_rest(files: Files, lease: Lease) -> None:
     while True:
         send_added(files)
         if lease.stopped.is_set():
-            deadline = deadline or time.monotonic() + REST_S
+            deadline = deadline or time.monotonic() + limit(REST_S)
         if not files.more() or (deadline and time.monotonic() > deadline):
             break
     for path, offset, data in files.rest():
@@ -373,6 +374,7 @@ def main() -> None:
     if not line.endswith(b"\n"):
         sys.exit("node agent: no order came")
     order = json.loads(line)
+    set_patience(order.get("patience", 1.0))
     try:
         verbs = {"check": check, "hold": hold, "probe": probe, "run": run, "holder": show_holder, "unlock": unlock}
         verbs |= {"ask": ask, "end": end_agent}

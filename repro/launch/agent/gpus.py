@@ -6,6 +6,8 @@ import glob
 import os
 import subprocess
 
+from repro.launch.agent.patience import limit
+
 QUERY_S = 30
 COMPILE_S = 120
 FIELDS = ("name", "driver_version", "uuid")
@@ -32,7 +34,7 @@ def query(fields: tuple[str, ...]) -> list[dict]:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=QUERY_S,
+            timeout=limit(QUERY_S),
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
@@ -68,13 +70,13 @@ def make_libraries(commands: dict[str, list[str]]) -> None:
                 capture_output=True,
                 text=True,
                 errors="replace",
-                timeout=COMPILE_S,
+                timeout=limit(COMPILE_S),
                 check=False,
             )
         except FileNotFoundError:
             raise OSError(f"there is no {argv[0]}, which compiles {path}: install it there") from None
         except subprocess.TimeoutExpired:
-            raise OSError(f"{path} cannot be compiled within {COMPILE_S} s") from None
+            raise OSError(f"{path} cannot be compiled within {limit(COMPILE_S):.0f} s") from None
         if done.returncode:
             raise OSError(f"{path} cannot be compiled: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
         os.replace(own, path)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from repro.launch.agent.lock import account
 from repro.launch.agent.node import docker
+from repro.launch.agent.patience import limit
 from repro.launch.agent.processes import command, end, environment, goes_on, identity, of_account, printable
 
 RUN, USER, WORK, AGENT = (f"reproduction.{name}" for name in ("run", "user", "work", "agent"))
@@ -122,7 +123,7 @@ def clear(work: str) -> tuple[list[str], list[dict]]:
     A container whose agent lives may be about to end with it: that is waited for, for a while.
     """
     removed = sweep(work)
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + limit(WAIT_S)
     while True:
         others = [container for container in containers() if container.runs]
         if (

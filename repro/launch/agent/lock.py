@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from repro.launch.agent.patience import limit
 from repro.launch.agent.processes import goes_on, identity, is_stopped, may_end, owner, printable
 
 PLACES = ("/run/lock", "/var/tmp")
@@ -150,7 +151,7 @@ def acquire(holder: dict, patience: float) -> NodeLock:
         "host": socket.gethostname(),
         "account": account(os.getuid()),
     }
-    deadline = time.monotonic() + patience + MARGIN_S
+    deadline = time.monotonic() + patience + limit(MARGIN_S)
     while True:
         handle = _open(path)
         try:
@@ -192,7 +193,7 @@ def current_holder() -> dict | None:
 
 def _recorded_holder(handle: int) -> dict | None:
     """As `holder_of`; one that has only just taken the lock gets the time to record itself."""
-    deadline = time.monotonic() + RECORD_S
+    deadline = time.monotonic() + limit(RECORD_S)
     while (holder := holder_of(handle)) and "mark" not in holder and time.monotonic() < deadline:
         time.sleep(POLL_S / 2)
     return holder

@@ -14,6 +14,8 @@ import struct
 import threading
 import time
 
+from repro.launch.agent.patience import limit
+
 PATIENCE_S = 20.0
 """How long nodes that cannot connect try: agents start within seconds of each other."""
 LONGER_S = 40.0
@@ -35,10 +37,10 @@ def meet(order: dict, stopped: threading.Event) -> str:
 def _gather(port: int, key: str, others: int, stopped: threading.Event) -> str:
     with contextlib.closing(_listen(port)) as first, contextlib.closing(_listen(0)) as second:
         met: set[str] = set()
-        deadline = time.monotonic() + LONGER_S
+        deadline = time.monotonic() + limit(LONGER_S)
         while len(met) < others and not stopped.is_set():
             if time.monotonic() > deadline:
-                return f"only {len(met)} of {others} other nodes connected to port {port} here within {LONGER_S:.0f} s"
+                return f"only {len(met)} of {others} other nodes connected to port {port} here within {limit(LONGER_S):.0f} s"
             for listening in select.select([first, second], [], [], AGAIN_S)[0]:
                 with contextlib.suppress(OSError):
                     met |= _receive(listening, second, key)
@@ -51,7 +53,7 @@ def _receive(listening: socket.socket, second: socket.socket, key: str) -> set[s
     with connection:
         # The other side closes first, so that no state of this port is left that would keep rank 0 from it.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        connection.settimeout(TALK_S)
+        connection.settimeout(limit(TALK_S))
         said = _line(connection)
         if said.rpartition(" ")[0] != key:
             return set()
@@ -61,7 +63,7 @@ def _receive(listening: socket.socket, second: socket.socket, key: str) -> set[s
 
 
 def _visit(address: str, port: int, key: str, stopped: threading.Event) -> str:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + limit(PATIENCE_S)
     while not stopped.is_set():
         tried = port
         try:
@@ -77,7 +79,7 @@ def _visit(address: str, port: int, key: str, stopped: threading.Event) -> str:
 
 def _ask(address: str, port: int, key: str, deadline: float) -> str:
     with socket.create_connection((address, port), max(0.1, deadline - time.monotonic())) as connection:
-        connection.settimeout(TALK_S)
+        connection.settimeout(limit(TALK_S))
         connection.sendall(f"{key}\n".encode())
         return _line(connection)
 

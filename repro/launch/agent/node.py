@@ -13,6 +13,7 @@ import subprocess
 import time
 
 from repro.launch.agent.gpus import files, gpus
+from repro.launch.agent.patience import limit
 from repro.launch.agent.processes import limit_reached
 
 DOCKER_S = 30
@@ -34,7 +35,7 @@ def docker(*arguments: str) -> subprocess.CompletedProcess:
         capture_output=True,
         text=True,
         errors="replace",
-        timeout=DOCKER_S,
+        timeout=limit(DOCKER_S),
         check=False,
     )
     if done.returncode and any(words in done.stderr for words in NO_THREAD):
@@ -48,7 +49,7 @@ def remove_containers(*match: str) -> None:
     An engine that does not answer may have some all the same: it is asked again for `PATIENCE_S`.
     """
     filters = [word for condition in match for word in ("--filter", condition)]
-    rounds, deadline = 0, time.monotonic() + PATIENCE_S
+    rounds, deadline = 0, time.monotonic() + limit(PATIENCE_S)
     while rounds < ROUNDS:
         done = docker("ps", "--all", "--quiet", *filters)
         ids = done.stdout.split()
@@ -194,7 +195,7 @@ def affinity() -> dict:
 def _printed(command: list[str]) -> list[str]:
     try:
         return subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=30, check=False
+            command, capture_output=True, text=True, errors="replace", timeout=limit(30), check=False
         ).stdout.splitlines()
     except (OSError, subprocess.TimeoutExpired):
         return []

@@ -11,6 +11,8 @@ import subprocess
 import time
 from collections.abc import Iterable
 
+from repro.launch.agent.patience import limit
+
 END_S = 8.0
 POLL_S = 0.05
 GROUP_POLL_S = 0.02
@@ -86,7 +88,7 @@ def end(chosen: Iterable[str]) -> list[str]:
     for kind in (signal.SIGTERM, signal.SIGKILL):
         for process in left:
             _signal(process, kind)
-        deadline = time.monotonic() + END_S
+        deadline = time.monotonic() + limit(END_S)
         while (left := [process for process in left if goes_on(process)]) and time.monotonic() < deadline:
             time.sleep(POLL_S)
     return left

@@ -54,6 +54,9 @@ def main() -> None:
         write_code(mine["code"], order["files"])
         sys.path.insert(0, mine["code"])
         sys.dont_write_bytecode = True
+        from repro.launch.agent.patience import set_patience
+
+        set_patience(mine.get("patience", 1.0))
         with node_held(order["owner"], mine) as is_mine:
             sys.exit(run_agent(mine) if is_mine else 1)
     finally:
@@ -97,6 +100,7 @@ def run_agent(mine: dict) -> int:
     from repro.launch.agent import START
     from repro.launch.agent.leftovers import AGENT
     from repro.launch.agent.node import remove_containers
+    from repro.launch.agent.patience import limit
     from repro.launch.agent.processes import identity
 
     agent = subprocess.Popen(
@@ -113,7 +117,7 @@ def run_agent(mine: dict) -> int:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             agent.stdin.close()  # without its lease it ends what it started
-            agent.wait(GRACE_S)
+            agent.wait(limit(GRACE_S))
         agent.kill()
         if mine["container"]:
             remove_containers(f"name=^/?{mine['container']}$", f"label={AGENT}={own}")

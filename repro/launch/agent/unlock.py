@@ -7,6 +7,7 @@ import time
 
 from repro.launch.agent.leftovers import LeftContainer, containers, remove
 from repro.launch.agent.lock import current_holder
+from repro.launch.agent.patience import limit
 from repro.launch.agent.processes import END_S, POLL_S, command, end, number, of_run
 
 
@@ -43,7 +44,7 @@ def free(expected: str) -> dict:
 
 def _next_holder(pid: int) -> dict | None:
     """Who has the lock after a process that was ended: its threads, and with them the lock, may end a little later."""
-    deadline = time.monotonic() + END_S
+    deadline = time.monotonic() + limit(END_S)
     while (holder := current_holder()) and holder["pid"] == pid and time.monotonic() < deadline:
         time.sleep(POLL_S)
     return holder

@@ -19,7 +19,8 @@ def message_of(line: str) -> dict:
 
 def ask_agent(remote: Remote, argv: Sequence[str], order: dict, timeout_s: float) -> dict:
     """The answer to an order of the agent that a command starts; RemoteError with the agent's own reason if it has none."""
-    done = remote.run(argv, stdin=json.dumps(order) + "\n", timeout=timeout_s, check=False)
+    given = json.dumps({**order, "patience": remote.cluster.patience}) + "\n"
+    done = remote.run(argv, stdin=given, timeout=timeout_s, check=False)
     line = (done.stdout.strip().splitlines() or [""])[-1]
     if (answer := message_of(line)) == {"error": line}:
         said = done.stderr.strip().splitlines() or [f"it ended with status {done.status}"]

@@ -44,8 +44,8 @@ POLL_S = 0.1
 TAKE_S = 0.5
 WAKE_S = 3.0
 """After a pause, how long it takes to read what nodes sent meanwhile."""
-AFTERMATH_S = LEASE_S + 10
-"""After a pause, how long it takes to find out which nodes have given this controller up."""
+AFTERMATH_S = 10.0
+"""After a pause, how long it takes beyond a lease to find out which nodes have given this controller up."""
 MARGIN_S = 3.0
 """How much sooner than this controller a node may count its lease from: beats come every 2 s."""
 LOST: dict = {}
@@ -119,7 +119,7 @@ class AttemptFollower:
                 stall.pause()
             silent = {index: seconds for index, seconds in (heard or {}).items() if index not in self._ended}
             for index, seconds in silent.items():
-                if seconds > LEASE_S and woken > WAKE_S:
+                if seconds > LEASE_S * self._work.cluster.patience and woken > WAKE_S:
                     name = self._name(index)
                     self._lose(index, (agent_silent if answers(index) else node_silent)(name, seconds))
             failure = self._failures.cause(list(silent.values()))
@@ -272,7 +272,8 @@ class AttemptFollower:
 
     def _blamed(self, failure: Failure) -> Failure:
         """The failure, or that this controller was away for longer than nodes go on without it."""
-        away, lease = self._pauses.length if self._pauses.look() < AFTERMATH_S else 0.0, self._work.lease_s
+        lease, aftermath = self._work.lease_s, LEASE_S * self._work.cluster.patience + AFTERMATH_S
+        away = self._pauses.length if self._pauses.look() < aftermath else 0.0
         return controller_slept(away, lease) if away > lease - MARGIN_S else failure
 
     def _name(self, index: int) -> str:

@@ -23,9 +23,10 @@ def holder(what: str, run: str = "") -> dict[str, str]:
     }
 
 
-def is_heard(occupant: dict) -> bool:
-    """Whether a node's holder, as its agent reports it, still gives signs of life."""
-    return not occupant.get("stopped") and occupant.get("silent_s", LEASE_S) < LEASE_S
+def is_heard(occupant: dict, patience: float) -> bool:
+    """Whether a node's holder, as its agent reports it, still gives signs of life; `patience` is the cluster's."""
+    lease_s = LEASE_S * patience
+    return not occupant.get("stopped") and occupant.get("silent_s", lease_s) < lease_s
 
 
 def described(occupant: dict) -> str:
@@ -51,7 +52,7 @@ def last_heard(occupant: dict) -> str:
 def held_text(cluster: Cluster, occupant: dict) -> str:
     """That a node is in use, and what to do: wait, end the holder, or ask who can."""
     text = f"in use by {described(occupant)}"
-    if is_heard(occupant):
+    if is_heard(occupant, cluster.patience):
         return f"{text}; wait for that to end"
     if not occupant.get("may_end"):
         return f"{text}; {last_heard(occupant)}. {whom_to_ask(occupant)}"

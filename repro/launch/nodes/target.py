@@ -138,6 +138,10 @@ class ClusterLauncher(Launcher):
         cluster = self.target.cluster
         return cluster.world_size if cluster.gpu else 0
 
+    @property
+    def patience(self) -> float:
+        return self.target.cluster.patience
+
     def plan(self, cases: Sequence[Case], wanted: Wanted) -> Plan:
         """What to run here: published shapes on GPUs, tiny ones on at most four ranks; PlanError as `make_plan`."""
         cluster = self.target.cluster

@@ -15,12 +15,16 @@ ANSWER_S = 60
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Who holds a node, and what the end of that would take along, as `repro.launch.agent.unlock.survey` tells it."""
+    """Who holds a node, and what the end of that would take along, as `repro.launch.agent.unlock.survey` tells it.
+
+    `patience` is the cluster's.
+    """
 
     node: str
     holder: dict | None
     processes: list[tuple[int, str]]
     containers: list[dict]
+    patience: float = 1.0
 
     @property
     def nothing(self) -> bool:
@@ -31,7 +35,7 @@ class Occupancy:
         """Why this account or this call does not end it; "" if it does."""
         if self.holder and not self.holder["may_end"]:
             return f"{self.node}: {whom_to_ask(self.holder)}"
-        if self.holder and is_heard(self.holder) and not force:
+        if self.holder and is_heard(self.holder, self.patience) and not force:
             return f"{self.node}: that run is still heard of. Interrupt it where it was started, or end it with FORCE=1"
         return ""
 
@@ -42,7 +46,7 @@ class Occupancy:
         if self.holder is None:
             first = f"{self.node}: free, but a dead run has left something"
         else:
-            heard = "still heard of" if is_heard(self.holder) else last_heard(self.holder)
+            heard = "still heard of" if is_heard(self.holder, self.patience) else last_heard(self.holder)
             first = f"{self.node}: held by {described(self.holder)}; {heard}"
         ended = [f"    ends process {number}: {command}" for number, command in self.processes]
         return [first, *ended, *(f"    removes container {container_text(container)}" for container in self.containers)]
@@ -56,7 +60,7 @@ def survey(cluster: Cluster) -> dict[str, Occupancy | Exception]:
         deliver(remote, code)
         answer = _ask(remote, code, {"do": "holder"})
         processes = [(number, command) for number, command in answer["processes"]]
-        return Occupancy(remote.node.name, answer["holder"], processes, answer["containers"])
+        return Occupancy(remote.node.name, answer["holder"], processes, answer["containers"], cluster.patience)
 
     return on_all(cluster, ask)
 

@@ -32,7 +32,7 @@ from repro.launch.placement import Placement, place
 from repro.planning.unit import Unit
 
 LEASE_S = 15.0
-"""After how many seconds without a byte an agent and the controller give each other up."""
+"""After how many seconds without a byte an agent and the controller give each other up, times the cluster's patience."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class NodeWork:
     @property
     def lease_s(self) -> float:
         """For how many seconds its nodes go on without a controller."""
-        return LEASE_S
+        return LEASE_S * self.cluster.patience
 
     def folder(self, index: int) -> str:
         """The attempt's folder on the node at a position: one of its own, for nodes may share a file system."""

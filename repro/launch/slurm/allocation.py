@@ -213,7 +213,7 @@ class Allocation:
         alive = max(reader.alive for reader in self._readers)
         if now - alive > self.request.cluster.slurm.lease_seconds:
             return dict.fromkeys(range(len(step.names)), now - alive)
-        if now - alive > LEASE_S:
+        if now - alive > LEASE_S * self.request.cluster.patience:
             return None
         return {index: max(0.0, alive - step.heard.get(index, alive)) for index in range(len(step.names))}
 

@@ -139,7 +139,8 @@ class JobRequest:
         own = {
             "code": f"{self.step_home}/code",
             "home": self.step_home,
-            "lease_s": LEASE_S,
+            "lease_s": LEASE_S * self.cluster.patience,
+            "patience": self.cluster.patience,
             "messages": f"{self.messages}/messages-{NODE}.jsonl",
         }
         content = {

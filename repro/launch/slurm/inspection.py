@@ -95,7 +95,8 @@ def _received(
 ) -> dict[str, tuple[dict, float]]:
     """Each node's answer, the message that has this key, and when it came."""
     received: dict[str, tuple[dict, float]] = {}
-    deadline = time.monotonic() + patience
+    limit = patience * allocation.request.cluster.patience
+    deadline = time.monotonic() + limit
     while len(received) < len(step.names):
         interrupts.check()
         try:
@@ -103,7 +104,7 @@ def _received(
         except queue.Empty:
             if time.monotonic() > deadline:
                 late = ", ".join(name for name in step.names if name not in received)
-                said = f"{late}: no answer within {patience:.0f} s"
+                said = f"{late}: no answer within {limit:.0f} s"
                 raise NotStarted(Failure(PROBLEMS, {"job": allocation.number, "said": said})) from None
             continue
         if message.get("failure"):

@@ -17,7 +17,6 @@ from repro.launch.nodes.work import LEASE_S
 BEAT_S = 2.0
 CHUNK = 1 << 18
 CONNECTION_LOST = "the connection was lost"
-ENDS = {CUT_OFF: f"it had heard nothing from this controller for {LEASE_S:.0f} s"}
 
 
 class AgentClient:
@@ -30,12 +29,14 @@ class AgentClient:
 
     def __init__(self, remote: Remote, argv: Sequence[str], order: dict, on_message: Callable[[dict], None]):
         self.node, self.identity = remote.node.name, ""
+        self._lease_s = LEASE_S * remote.cluster.patience
         self.heard = time.monotonic()
         self.gone = threading.Event()
         self._on_message, self._ended = on_message, False
         self._channel = remote.open(argv)
         self._channel.settimeout(BEAT_S)
-        self._channel.sendall((json.dumps({**order, "lease_s": LEASE_S}) + "\n").encode())
+        given = {**order, "lease_s": self._lease_s, "patience": remote.cluster.patience}
+        self._channel.sendall((json.dumps(given) + "\n").encode())
         threading.Thread(target=self._follow, daemon=True, name=f"agent of {self.node}").start()
 
     def silent(self) -> float:
@@ -97,7 +98,9 @@ class AgentClient:
         status = self._channel.exit_status if self._channel.exit_status_ready() else NO_STATUS
         if status == NO_STATUS or status > 128:
             return {"gone": "it was killed", "connected": True}
-        return {"gone": ENDS.get(status, lines[-1] if lines else f"status {status}"), "connected": True}
+        if status == CUT_OFF:
+            return {"gone": f"it had heard nothing from this controller for {self._lease_s:.0f} s", "connected": True}
+        return {"gone": lines[-1] if lines else f"status {status}", "connected": True}
 
     def _send(self, data: bytes) -> None:
         with contextlib.suppress(OSError):  # whoever reads finds out

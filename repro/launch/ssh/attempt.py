@@ -86,7 +86,7 @@ class SshTransport:
         for client in self._clients.values():
             if not client.gone.is_set():
                 client.stop()
-        deadline = time.monotonic() + STOP_S
+        deadline = time.monotonic() + STOP_S * self._pool.cluster.patience
         for index, client in self._clients.items():
             patience = 0.0 if follower.is_lost(index) else deadline - time.monotonic()
             if not client.gone.wait(max(0.0, patience)):

@@ -62,19 +62,19 @@ def _hold(cluster: Cluster, node: Node, owner: dict, stack: ExitStack) -> None:
         answers: queue.Queue[dict] = queue.Queue()
         order = {"do": "hold", "work": "/", "owner": {**owner, "node": node.name}, "containers": False}
         agent = AgentClient(remote, _argv(cluster, owner["mark"]), order, answers.put)
-        answer = answers.get(timeout=ANSWER_S)
+        answer = answers.get(timeout=ANSWER_S * cluster.patience)
     except (RemoteError, queue.Empty):
         return
-    stack.callback(_release, agent)
+    stack.callback(_release, agent, ANSWER_S * cluster.patience)
     if "held" in answer:
         raise RemoteError(node.name, held_text(cluster, answer["held"]))
     if "error" in answer and "locked" not in answer:
         raise RemoteError(node.name, f"it cannot be locked: {answer['error']}")
 
 
-def _release(agent: AgentClient) -> None:
+def _release(agent: AgentClient, limit_s: float) -> None:
     agent.stop()
-    agent.gone.wait(ANSWER_S)
+    agent.gone.wait(limit_s)
 
 
 def _argv(cluster: Cluster, mark: str) -> list[str]:

@@ -61,13 +61,15 @@ class NodeSession:
     @property
     def lost(self) -> bool:
         """Whether the node gave up its lock, or sent nothing for as long as its lease."""
-        unheard = self._lease is None or self._lease.gone.is_set() or self._lease.silent() > LEASE_S
+        unheard = (
+            self._lease is None or self._lease.gone.is_set() or self._lease.silent() > LEASE_S * self.cluster.patience
+        )
         return unheard or bool(self._without_lock)
 
     @property
     def answers(self) -> bool:
         """Whether the node has sent something just now."""
-        return not self.lost and self._lease is not None and self._lease.silent() < ANSWERS_S
+        return not self.lost and self._lease is not None and self._lease.silent() < ANSWERS_S * self.cluster.patience
 
     def start(self, order: dict, on_message: Callable[[dict], None]) -> AgentClient:
         """Start an agent on this node with an order."""
@@ -96,7 +98,7 @@ class NodeSession:
         """Give the lock back once the node has removed what is left of the run."""
         if self._lease:
             self._lease.stop()
-            self._lease.gone.wait(LEASE_S)
+            self._lease.gone.wait(LEASE_S * self.cluster.patience)
         self.close()
 
     def close(self) -> None:
@@ -115,11 +117,11 @@ class NodeSession:
             "owner": {**self._owner, "node": self.node.name},
             "containers": self.cluster.runtime.engine,
         }
-        self._lease = self.start(order, self._hear)
+        self._lease, limit = self.start(order, self._hear), ANSWER_S * self.cluster.patience
         try:
-            answer = self._answers.get(timeout=ANSWER_S)
+            answer = self._answers.get(timeout=limit)
         except queue.Empty:
-            raise RemoteError(self.node.name, f"no answer within {ANSWER_S} s") from None
+            raise RemoteError(self.node.name, f"no answer within {limit:.0f} s") from None
         held = answer.get("held") or {}
         other = held.get("node", self.node.name)  # this node is held by this run where its holder hangs
         if held.get("mark") == self._owner["mark"] and other != self.node.name:

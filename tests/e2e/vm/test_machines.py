@@ -3,12 +3,10 @@
 The tests build on one another, in this order.
 """
 
-import json
 import time
 
 import pytest
 
-from repro.analysis.adapter_traffic import traffic
 from repro.cluster.cluster import load_cluster
 from repro.cluster.fingerprint import differences, gather
 from repro.cluster.provision import provision
@@ -16,11 +14,10 @@ from repro.preflight.framework import OK, choose, of_cluster, run_checks
 from repro.preflight.network import CHECKS as NETWORK
 from repro.preflight.node import CHECKS as NODE
 from tests.e2e.launching import note
+from tests.e2e.vm.training import trained_over_verbs
 from tests.support import tasks
-from tests.support.runs import attempts, only_run
 
 pytestmark = pytest.mark.timeout(3 * 3600)
-CASE = "2D_2x4x1_16_1536x16"
 SERVICES = ("ssh", "chrony", "docker")
 
 
@@ -106,19 +103,10 @@ def test_the_preflight_measures_verbs_between_the_machines(machines, cluster):
 
 
 def test_a_training_over_verbs_is_recorded_and_proved_by_the_adapters_counters(machines, tmp_path):
-    """GPT as of May 2021, which asked for RDMA: one rank on each machine, in Docker, over SSH."""
-    settings = {"CASES": CASE, "MAX_RANKS": 2, "ITERATIONS": 6, "STALL_TIMEOUT": 2400, "CLUSTER": machines.inventory}
-    done = tasks.run("rehearse", 2 * 3600, RUNS=tmp_path / "runs", **settings)
-    assert done.returncode == 0, done.stdout + done.stderr
-    run = only_run(tmp_path)
-    (attempt,) = (each for each in attempts(run) if len(each.get("nodes", ())) == 2)
-    start = json.loads((run / attempt["folder"] / "metrics-rank0.jsonl").read_text().splitlines()[0])
-    assert start["rdma"] is True
-    assert start["switches"]["ONEFLOW_COMM_NET_IB_GID_INDEX"] == "1"
-    ports = traffic(attempt["adapters"])
-    assert {(port.node, port.adapter) for port in ports} == {(node, "rxe0:1") for node in machines.names}
-    assert all(port.sent_packets > 6 and port.received_packets > 6 for port in ports)
-    note("virtual machines: packets sent over verbs", 0, str([port.sent_packets for port in ports]))
+    """One rank on each machine, in Docker, over SSH."""
+    started = time.monotonic()
+    run = trained_over_verbs(machines, tmp_path, machines.inventory, "in Docker over SSH")
+    note("virtual machines: a training over verbs", time.monotonic() - started, "")
     assert tasks.run("verify", 300, RUN=run, RUNS=tmp_path / "runs").returncode == 0
     report = (run / "report.en.md").read_text()
     assert "Traffic of the RDMA adapters" in report and "OneFlow RDMA" in report

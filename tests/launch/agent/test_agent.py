@@ -12,6 +12,7 @@ import pytest
 
 from repro.launch.agent import __main__ as agent
 from repro.launch.agent import node
+from repro.launch.agent import patience as agent_patience
 from tests.support.paths import ROOT
 from tests.support.patience import patience
 
@@ -39,6 +40,17 @@ def test_an_engine_that_hangs_is_asked_again_later(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr(node, "DOCKER_S", 0.2)
     assert node.first_process("any") == 0
+
+
+def test_a_slow_node_gets_the_time_that_its_order_says(tmp_path, monkeypatch):
+    (tmp_path / "docker").write_text("#!/bin/sh\nsleep 1\necho 7\n")
+    (tmp_path / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(node, "DOCKER_S", 0.1)
+    monkeypatch.setattr(agent_patience, "_times", 1.0)
+    assert node.first_process("any") == 0
+    agent_patience.set_patience(10 * patience())
+    assert node.first_process("any") == 7
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,6 @@
 """What an agent answers, and what is said where it does not."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +11,9 @@ from repro.launch.nodes.agent_answer import ask_agent
 
 def node_that_says(stdout="", stderr="", status=0):
     result = CommandResult(stdout, stderr, status)
-    return SimpleNamespace(node=SimpleNamespace(name="n1"), run=lambda argv, **options: result)
+    return SimpleNamespace(
+        node=SimpleNamespace(name="n1"), cluster=SimpleNamespace(patience=1.0), run=lambda argv, **options: result
+    )
 
 
 def test_the_last_line_is_the_answer():
@@ -34,3 +37,11 @@ def test_without_an_answer_the_reason_is_given(said, message):
     with pytest.raises(RemoteError) as error:
         ask_agent(node_that_says(**said), ["agent"], {"do": "check"}, 1)
     assert str(error.value) == message
+
+
+def test_an_order_says_how_much_longer_than_usual_its_node_may_take():
+    remote, asked = node_that_says('{"host": "n1"}\n'), {}
+    answers, remote.cluster.patience = remote.run, 6.0
+    remote.run = lambda argv, **options: asked.update(json.loads(options["stdin"])) or answers(argv)
+    ask_agent(remote, ["agent"], {"do": "check"}, 1)
+    assert asked == {"do": "check", "patience": 6.0}

@@ -175,3 +175,10 @@ def test_events_come_to_an_end_while_a_node_goes_on_sending(follower, monkeypatc
     done.join(patience())
     stop.set()
     assert not done.is_alive()
+
+
+def test_a_slow_cluster_s_nodes_may_be_silent_for_longer(follower):
+    """Until its own limit a silent node is none that was lost: then what it says next counts."""
+    follower._work = replace(follower._work, cluster=replace(CLUSTER, patience=6.0))
+    silences = iter([{0: 0.1, 1: 60.0}] * 3 + [{0: 0.1, 1: 91.0}] * 1000)
+    assert followed(follower, silences=lambda: next(silences)).startswith("nothing was heard from n2 for 91 s")

@@ -73,3 +73,9 @@ def test_what_is_ended_takes_the_right_to_and_a_reason(changes, force, refused):
     refusal = Occupancy("n1", ALIVE | changes, [(12, "python")], []).refusal(force)
     assert refused in refusal
     assert bool(refusal) == bool(refused)
+
+
+def test_a_slow_holder_is_heard_of_for_as_long_as_its_lease():
+    quiet = ALIVE | {"silent_s": 60.0}
+    said = [Occupancy("n1", quiet, [], [], patience).refusal(False) for patience in (1.0, 6.0)]
+    assert ["still heard of" in each for each in said] == [False, True]
