@@ -195,7 +195,7 @@ def test_a_run_with_baselines_and_shrunk_layouts_to_its_reports(task, tmp_path):
     assert [verdict["unit"] for verdict in verdicts] == ours[:1]
     said = {
         "en": "`pytorch-unfused`: computes the same as the published program",
-        "zh": "`pytorch-unfused`: 计算与原程序相同",
+        "zh": "`pytorch-unfused`：计算与原程序相同",
     }
     for language in ("en", "zh"):
         text = (folder / f"report.{language}.md").read_text()
