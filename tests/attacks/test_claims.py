@@ -15,7 +15,7 @@ from repro.analysis.results import PARITY_ITERATIONS, Parity, summarise
 from repro.analysis.verdict import judge
 from repro.planning.plan import Plan, Wanted, make_plan
 from repro.published.cases import load_catalogue
-from repro.report.host.rows import MET, OPEN, HostRow, RatioTarget, RunRatio
+from repro.report.host.rows import MET, OPEN, HostRow, RatioGoal, RunRatio
 from repro.runs.sessions import RunSpan, sessions
 from tests.support.bent import Attack, answer, check_stopped, listed_in, print_table
 from tests.support.synthetic import SIX, measured, published_run, ran_on
@@ -38,7 +38,7 @@ def status(began: list[float], ratios: list[float], **changes) -> str:
         RunRatio(None, None, None, ratio_over_sessions([ratio]), session=named[span.run])
         for span, ratio in zip(spans, ratios, strict=True)
     )
-    return HostRow(tuple(measurements), target=RatioTarget("ratio", 1.0)).status
+    return HostRow(tuple(measurements), goal=RatioGoal("ratio", 1.0)).status
 
 
 # Independence

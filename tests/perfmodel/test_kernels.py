@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from repro.perfmodel.constants import JUDGES_WITHIN, KernelFit, load_calibration
+from repro.perfmodel.constants import KernelFit, load_calibration
 from repro.perfmodel.kernels import LEAST, calibrate, coverage, error, fit_kernels, fitted_trainings, halves
 from repro.perfmodel.predict import predict
 from repro.perfmodel.validation import load_measurements
@@ -78,11 +78,14 @@ def test_the_calibration_is_that_of_the_kept_trainings():
         assert found.factor == pytest.approx(written.factor, rel=1e-4)
 
 
-def test_nine_in_ten_of_the_trainings_that_were_not_fitted_lie_within_a_factor_that_judges():
-    """Either half: which one is fitted is no choice that the result depends on."""
+def test_nine_in_ten_of_the_trainings_that_were_not_fitted_lie_within_the_factor():
+    """Either half: which one is fitted is no choice that the result depends on.
+
+    A factor above `JUDGES_WITHIN` judges no measurement, as the first runs on four H100s made it.
+    """
     for exchanged in (False, True):
         for found in calibrate(MEASURED, CONSTANTS, exchanged)[1].values():
-            assert found.factor < JUDGES_WITHIN
+            assert found.factor < 0.35
             assert found.within >= 0.9 * found.checked > 0
 
 

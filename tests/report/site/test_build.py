@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from repro.planning.derived import case_in_precision
 from repro.report import numbers
 from repro.report.document import Cell, Column, Document, Section, Table, Text, markdown
 from repro.report.host import cells
@@ -133,7 +132,7 @@ def test_the_home_page_says_what_the_data_says(content):
     assert f"{len(ran)} of the 57 cases on NVIDIA H100 80GB HBM3 and NVIDIA H200: " in measured
     assert re.search(r"[ :,]0 ", measured) is None, "what did not happen is not counted"
     assert "**no case has a verdict**" in concluded
-    ours = [row for host in content.hosts for row in host.ratios if row.current and case_in_precision(row.unit)]
+    ours = [row for host in content.hosts for row in host.ratios if row.current and row.unit.case_in_precision]
     for program in ("published", "tuned"):
         mine = [row for row in ours if row.unit.program == program and row.base.label.endswith("-unfused")]
         span = numbers.span(f"{value:.2f}" for value in sorted(row.ratio.value for row in mine))
