@@ -29,6 +29,11 @@ def test_the_last_line_is_the_answer():
             {"stderr": "Traceback\nImportError: no json\n", "status": 1},
             "n1: its agent gave no answer: ImportError: no json",
         ),
+        (
+            {"stdout": "", "stderr": "sh: 1: Cannot fork\n", "status": 2},
+            "n1: its agent gave no answer: sh: 1: Cannot fork; the limits nproc or nofile of the account may leave no room "
+            "for it: raise them in /etc/security/limits.d there",
+        ),
         ({"stdout": "17\n", "status": 0}, "n1: its agent gave no answer: it ended with status 0"),
         ({"stdout": "module loaded\n", "status": 127}, "n1: its agent gave no answer: it ended with status 127"),
     ],
