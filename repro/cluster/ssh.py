@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import shlex
 import socket
 import threading
@@ -27,6 +28,9 @@ Item = TypeVar("Item")
 T = TypeVar("T")
 KEEPALIVE_S, DEAD_PEER_MS = 3, 8000
 LINES_OF_ERROR, LONGEST_WORD = 6, 80
+NO_ROOM, LIMITS_FOLDER = "the limits nproc or nofile of the account may leave no room for it", "/etc/security/limits.d"
+NO_FORK = re.compile(r"[Cc]annot fork|\bfork(?: failed)?: |No more processes")
+"""What dash, bash, zsh and tcsh say where they could start no process."""
 CHUNK = 1 << 16
 AT_ONCE = 48
 """On how many nodes something is done at a time."""
@@ -327,9 +331,14 @@ def _refusal(error: Exception, seconds: float, cluster: Cluster) -> str:
             f"always that slow, raise cluster_patience in {cluster.variables}"
         )
     return (
-        f"its sshd ended the session before the command began ({error}): the limits nproc or nofile of the account may "
-        "leave no room for it; raise them in /etc/security/limits.d there, or see `journalctl -u ssh`"
+        f"its sshd ended the session before the command began ({error}): {NO_ROOM}; raise them in {LIMITS_FOLDER} there, or "
+        "see `journalctl -u ssh`"
     )
+
+
+def no_process(said: str) -> str:
+    """What to do where a shell says that it could start no process; "" for anything else that is said."""
+    return f"; {NO_ROOM}: raise them in {LIMITS_FOLDER} there" if NO_FORK.search(said) else ""
 
 
 class _Lines:
@@ -357,7 +366,7 @@ def checked(name: str, argv: Sequence[str], result: CommandResult, check: bool =
     """A command's result; RemoteError with the end of its output if it failed on the machine `name` and `check`."""
     if check and result.status:
         output = "\n".join((result.stderr.strip() or result.stdout.strip()).splitlines()[-LINES_OF_ERROR:])
-        raise RemoteError(name, f"`{shown(argv)}` ended with status {result.status}: {output}")
+        raise RemoteError(name, f"`{shown(argv)}` ended with status {result.status}: {output}{no_process(output)}")
     return result
 
 

@@ -7,7 +7,7 @@ import paramiko
 import pytest
 
 from repro.cluster import ssh
-from repro.cluster.ssh import Remote, RemoteError, each_of, on_all
+from repro.cluster.ssh import CommandResult, Remote, RemoteError, checked, each_of, on_all
 from tests.support.patience import patience, wait_until
 
 
@@ -277,3 +277,23 @@ def test_every_limit_of_a_connection_has_the_patience_of_the_inventory(server):
         transport = remote._connection.transport
         assert (transport.handshake_timeout, transport.banner_timeout, transport.auth_timeout) == (90, 90, 180)
         assert remote._connection.connect_timeout == 60
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "sh: 1: Cannot fork",
+        "bash: fork: retry: Resource temporarily unavailable",
+        "zsh: fork failed: resource temporarily unavailable",
+        "No more processes.",
+    ],
+)
+def test_a_shell_that_can_start_no_process_names_the_limits_of_its_account(said):
+    with pytest.raises(RemoteError) as caught:
+        checked("n1", ["docker", "ps"], CommandResult("", said, 2))
+    assert str(caught.value).endswith(
+        f"{said}; the limits nproc or nofile of the account may leave no room for it: raise them in /etc/security/limits.d there"
+    )
+    with pytest.raises(RemoteError) as caught:
+        checked("n1", ["git", "fork"], CommandResult("", "the forked repository is not there", 2))
+    assert "nproc" not in str(caught.value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from repro.cluster.ssh import Remote, RemoteError
+from repro.cluster.ssh import Remote, RemoteError, no_process
 
 
 def message_of(line: str) -> dict:
@@ -24,14 +24,7 @@ def ask_agent(remote: Remote, argv: Sequence[str], order: dict, timeout_s: float
     line = (done.stdout.strip().splitlines() or [""])[-1]
     if (answer := message_of(line)) == {"error": line}:
         said = done.stderr.strip().splitlines() or [f"it ended with status {done.status}"]
-        raise RemoteError(remote.node.name, f"its agent gave no answer: {said[-1]}{_no_process(said[-1])}")
+        raise RemoteError(remote.node.name, f"its agent gave no answer: {said[-1]}{no_process(said[-1])}")
     if "error" in answer:
         raise RemoteError(remote.node.name, answer["error"])
     return answer
-
-
-def _no_process(said: str) -> str:
-    """What to do where the login shell could start no process for the agent, as shells say it; "" for anything else."""
-    if "fork" not in said:
-        return ""
-    return "; the limits nproc or nofile of the account may leave no room for it: raise them in /etc/security/limits.d there"
