@@ -2,16 +2,14 @@
 
 import math
 
-from repro.models.programs import PUBLISHED
 from repro.models.registry import spec_of
 from repro.models.spec import Convergence, ConvergenceTraining, ModelSpec
 from repro.planning.datasets import Dataset
-from repro.planning.loss_curves import RULE, SINGLE
+from repro.planning.loss_curves import RULE
 from repro.planning.plan import REDUCED, Plan, PlanError
 from repro.planning.programs import DEFAULT_PROGRAMS, in_programs
-from repro.planning.trainer_config import SEED
+from repro.planning.trainer_config import small_config
 from repro.planning.unit import Unit
-from repro.published.trainer_config import TrainerConfig
 from repro.runs.failures import Failure
 from repro.utils.i18n import N_
 
@@ -80,30 +78,16 @@ def _unit(
                 f"{name}: {count} iterations need more than the {fresh} samples that the text has; a loss "
                 "on text that was seen before says nothing about what was learned"
             )
-    config = TrainerConfig(
-        case=name,
-        model=spec.name,
-        program=PUBLISHED,
+    config = small_config(
+        spec,
+        training,
+        convergence.optimizer,
+        name=name,
         device=device,
-        seed=SEED,
-        layout=SINGLE,
-        micro_batch=training.global_batch,
-        accumulation_steps=1,
         precision=precision,
-        activation_checkpointing=False,
-        optimizer_sharding=0,
-        dropout=0.0,
         iterations=count,
-        log_interval=1,
-        log_generation=spec.log_generation,
-        shape=dict(training.shape),
-        optimizer={**convergence.optimizer, "lr": training.lr},
-        schedule={
-            "kind": "cosine",
-            "warmup_iterations": count // 20,
-            "decay_iterations": count,
-            "min_lr": training.lr / 100,
-        },
+        warmup_iterations=count // 20,
+        min_lr=training.lr / 100,
         label_smoothing=0.0,
         data=dataset.data,
     )

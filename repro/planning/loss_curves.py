@@ -6,12 +6,11 @@ from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from repro.models.programs import PUBLISHED
 from repro.models.registry import specs
 from repro.models.spec import ModelSpec
 from repro.planning.plan import REDUCED, Plan, PlanError
 from repro.planning.programs import DEFAULT_PROGRAMS, in_programs
-from repro.planning.trainer_config import SEED
+from repro.planning.trainer_config import SEED, SINGLE, small_config
 from repro.planning.unit import Unit
 from repro.published.cases import Layout
 from repro.published.rules import MeanRows
@@ -29,7 +28,6 @@ LOSS_SCALE = 256.0
 Published is 2^20, from which it comes down by iterations that are skipped: a few of GPT and of BERT on an H200, more
 where gradients are accumulated. So layouts that compute the same would have different curves.
 """
-SINGLE = Layout(1, 1, 1)
 RECOMPUTE = {"activation_checkpointing": True}
 LAYOUTS: dict[str, tuple[Layout, int, dict]] = {
     "dp2": (Layout(2, 1, 1), 1, {}),
@@ -240,30 +238,18 @@ class _Maker:
 
     def _config(self, name: str, precision: str, layout: Layout, accumulation: int) -> TrainerConfig:
         iterations, rate = ITERATIONS[self._device], self._training.lr
-        return TrainerConfig(
-            case=name,
-            model=self._spec.name,
-            program=PUBLISHED,
+        return small_config(
+            self._spec,
+            self._training,
+            self._curves.optimizer,
+            name=name,
             device=self._device,
-            seed=SEED,
-            layout=layout,
-            micro_batch=self._training.global_batch // (layout.data * accumulation),
-            accumulation_steps=accumulation,
             precision=precision,
-            activation_checkpointing=False,
-            optimizer_sharding=0,
-            dropout=0.0,
+            layout=layout,
+            accumulation_steps=accumulation,
             iterations=iterations,
-            log_interval=1,
-            log_generation=self._spec.log_generation,
-            shape=dict(self._training.shape),
-            optimizer={**self._curves.optimizer, "lr": rate},
-            schedule={
-                "kind": "cosine",
-                "warmup_iterations": iterations // 5,
-                "decay_iterations": iterations,
-                "min_lr": rate / 10,
-            },
+            warmup_iterations=iterations // 5,
+            min_lr=rate / 10,
             label_smoothing=self._curves.label_smoothing,
             loss_scale=LOSS_SCALE,
             data=self._text if self._curves.reads_text else TrainingData(SYNTHETIC),

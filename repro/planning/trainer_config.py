@@ -1,9 +1,12 @@
 """The trainer's configuration of a case: in its published shape, or in a tiny one with the same kind of layout."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from repro.models.programs import PUBLISHED
 from repro.models.registry import spec_of
+from repro.models.spec import ModelSpec, SmallTraining
 from repro.planning.derived import trained_in
 from repro.published.cases import Case, Layout
 from repro.published.trainer_config import SYNTHETIC, TrainerConfig, TrainingData
@@ -13,6 +16,7 @@ SMOKE_GLOBAL_BATCH = 8
 SMOKE_ROWS = 10
 SMOKE_ACCUMULATION = 2
 SEED = 12345
+SINGLE = Layout()
 
 
 def config_of(case: Case, device: str) -> TrainerConfig:
@@ -67,6 +71,54 @@ def smoke_config(case: Case, layout: Layout) -> TrainerConfig:
         log_interval=1,
         shape=dict(spec_of(case.model).smoke_shape),
         schedule=schedule,
+    )
+
+
+def small_config(
+    spec: ModelSpec,
+    training: SmallTraining,
+    optimizer: Mapping[str, Any],
+    *,
+    name: str,
+    device: str,
+    precision: str,
+    iterations: int,
+    warmup_iterations: int,
+    min_lr: float,
+    layout: Layout = SINGLE,
+    accumulation_steps: int = 1,
+    **more: Any,
+) -> TrainerConfig:
+    """A short training for checks with the port of a model's newest report, which prints every iteration.
+
+    It has no dropout, and neither sharding nor recomputation. `optimizer` is without its learning rate; `more` are further
+    values of the configuration.
+    """
+    return TrainerConfig(
+        case=name,
+        model=spec.name,
+        program=PUBLISHED,
+        device=device,
+        seed=SEED,
+        layout=layout,
+        micro_batch=training.global_batch // (layout.data * accumulation_steps),
+        accumulation_steps=accumulation_steps,
+        precision=precision,
+        activation_checkpointing=False,
+        optimizer_sharding=0,
+        dropout=0.0,
+        iterations=iterations,
+        log_interval=1,
+        log_generation=spec.log_generation,
+        shape=dict(training.shape),
+        optimizer={**optimizer, "lr": training.lr},
+        schedule={
+            "kind": "cosine",
+            "warmup_iterations": warmup_iterations,
+            "decay_iterations": iterations,
+            "min_lr": min_lr,
+        },
+        **more,
     )
 
 
