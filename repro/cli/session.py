@@ -179,7 +179,6 @@ class Session:
         if cluster is None:
             return self.launcher_here()
         from repro.cluster.cluster import load_cluster, with_runtime
-        from repro.launch.attempt import Limits
 
         options, described = self.options, load_cluster(cluster)
         recorded = (before and before.environment().cluster) or {}
@@ -188,7 +187,7 @@ class Session:
             described,
             options.port,
             trainer_command(),
-            attempt_s=options.attempt_timeout or Limits.total_s * described.patience,
+            attempt_s=_attempt_s(options, described.patience),
             baseline=baseline_command(),
         )
         return select(launch, options.launcher or None)
@@ -259,8 +258,14 @@ class Session:
         from repro.planning.plan import SMOKE
 
         timeout_s = SMOKE_STALL_TIMEOUT_S if plan.scale == SMOKE else STALL_TIMEOUT_S
-        stall_s, total_s = timeout_s * patience, Limits.total_s * patience
-        return Limits(self.options.stall_timeout or stall_s, self.options.attempt_timeout or total_s)
+        return Limits(self.options.stall_timeout or timeout_s * patience, _attempt_s(self.options, patience))
+
+
+def _attempt_s(options: RunOptions, patience: float) -> float:
+    """How long an attempt may take; without an option, a cluster's `patience` times as long as elsewhere."""
+    from repro.launch.attempt import Limits
+
+    return options.attempt_timeout or Limits.total_s * patience
 
 
 def chosen_model(model: str) -> str | None:

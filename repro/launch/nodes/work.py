@@ -153,15 +153,12 @@ def work_of(
     cluster: Cluster, code: UploadedCode, unit: Unit, spread: bool, port: int, run: str, attempt: str
 ) -> NodeWork:
     """An attempt as its nodes get it; ValueError if the cluster cannot hold it."""
-    placement = place(cluster, unit.world_size, spread)
-    if placement is None:
-        raise ValueError(f"{unit.name}: {unit.world_size} ranks do not fit on {cluster.name}")
     baseline = bool(unit.baseline_of)
     folder = f"{code.folder(cluster.work)}/repro/{'baselines' if baseline else 'trainers'}"
     script = code.baseline_script if baseline else code.script
     return NodeWork(
         cluster=cluster,
-        placement=placement,
+        placement=_placed(cluster, unit.name, unit.world_size, spread),
         config=unit.config,
         port=port,
         run=run,
@@ -181,12 +178,9 @@ def check_work(
 
     ValueError if the cluster cannot hold it.
     """
-    placement = place(cluster, config.ranks, True)
-    if placement is None:
-        raise ValueError(f"{name}: {config.ranks} ranks do not fit on {cluster.name}")
     return NodeWork(
         cluster=cluster,
-        placement=placement,
+        placement=_placed(cluster, name, config.ranks, spread=True),
         config=config,
         port=port,
         run=folder.parent.name,
@@ -223,3 +217,10 @@ def dry_hosts(work: NodeWork) -> list[NodeFacts]:
         )
         for node in work.placement.nodes
     ]
+
+
+def _placed(cluster: Cluster, name: str, ranks: int, spread: bool) -> Placement:
+    placement = place(cluster, ranks, spread)
+    if placement is None:
+        raise ValueError(f"{name}: {ranks} ranks do not fit on {cluster.name}")
+    return placement

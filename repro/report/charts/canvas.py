@@ -144,6 +144,12 @@ class Canvas:
 
         return box
 
+    def dots(self, marks: Sequence[dict]) -> Callable[[int, float, float], Artist]:
+        """The handles of a legend for points that are drawn with these properties."""
+        from matplotlib.lines import Line2D
+
+        return lambda index, x, y: Line2D([x + 11 / WIDTH], [y], linestyle="", **marks[index])
+
 
 def _fitting(text: str, size: float, bold: bool = False) -> float:
     """The size of text, made smaller as far as it needs to be to end within the figure."""

@@ -11,7 +11,6 @@ from repro.report.charts.lines import TOP, sentence
 from repro.report.numbers import ratio, short, span
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
@@ -19,7 +18,7 @@ ROW, HEADING, GAP, TITLE = 17, 18, 12, 16
 PAD = 1.04
 """The factor by which the scale goes beyond the outermost values."""
 APART = 3.5
-"""Points by which two series of a row lie above and below its middle, and by half of which each further one does."""
+"""How far above and below the middle of a row its two series lie, in points; each further series adds half of that."""
 TICKS = (0.125, 0.25, 0.5, 0.7, 1, 1.4, 2, 3, 4, 8, 16)
 
 
@@ -106,7 +105,7 @@ class ForestChart:
         height = HEADING * len(self.groups) + self._row * len(self._rows)
         head = TOP + legend_height(self.series) + (TITLE if any(self.panels) else 0)
         canvas = Canvas(head + height + 22, self.title, self.subtitle)
-        canvas.legend(TOP, self.series, self._handle)
+        canvas.legend(TOP, self.series, canvas.dots([_dot(style, filled=True) for style in self.styles]))
         headings = [text_width(heading, bold=True) for heading, _rows in self.groups]
         left = max(*headings, *(text_width(row.label) for row in self._rows)) + GAP
         width = (WIDTH - left) / len(self.panels)
@@ -142,11 +141,6 @@ class ForestChart:
         if point.interval:
             axes.plot(point.interval, (at, at), color=style.ink.light, linewidth=1.8, solid_capstyle="butt")
         axes.plot(point.value, at, linestyle="", **_dot(style, filled=point.printed or point.interval is not None))
-
-    def _handle(self, index: int, x: float, y: float) -> Artist:
-        from matplotlib.lines import Line2D
-
-        return Line2D([x + 11 / WIDTH], [y], linestyle="", **_dot(self.styles[index], filled=True))
 
 
 def _dot(style: Style, filled: bool) -> dict:

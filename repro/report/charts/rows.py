@@ -26,7 +26,6 @@ from repro.report.charts.canvas import (
 from repro.report.charts.lines import TOP, number, sentence
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
@@ -190,7 +189,7 @@ class DotChart:
         for row, values in enumerate(self.values):
             self._draw_row(axes, row, values)
         self._scale(axes)
-        canvas.legend(TOP, self.series, self._handle)
+        canvas.legend(TOP, self.series, canvas.dots([_dot(style, at > 0) for at, style in enumerate(self.styles)]))
         if self.limit:
             _draw_limit(axes, *self.limit)
         return canvas.figure
@@ -206,11 +205,6 @@ class DotChart:
             axes.plot(value, row, linestyle="", **dot, clip_on=False)
         if self.marks:
             axes.plot((self.marks[row],) * 2, (row - 0.5, row + 0.5), color=TEXT.light, linewidth=1.5)
-
-    def _handle(self, index: int, x: float, y: float) -> Artist:
-        from matplotlib.lines import Line2D
-
-        return Line2D([x + 11 / WIDTH], [y], linestyle="", **_dot(self.styles[index], index > 0))
 
     def _scale(self, axes: Axes) -> None:
         from matplotlib.ticker import FuncFormatter

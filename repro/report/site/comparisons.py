@@ -19,12 +19,12 @@ PROGRAMS = {"Megatron-LM": "megatron-unfused"}
 
 
 class BesidePeer(NamedTuple):
-    """What a kept run of a host has of OneFlow and of a peer's program, for the same training."""
+    """What a kept run of a host has of OneFlow, and its throughput over that of a peer's program in the same training."""
 
     host: str
     kept_run: KeptRun
     ours: Result
-    theirs: Result
+    ratio: float
 
 
 def comparison_rows(audit: Audit, hosts: Sequence[MeasuredHost]) -> list[dict]:
@@ -82,18 +82,12 @@ def _pairs(comparison: Comparison, hosts: Iterable[MeasuredHost]) -> Iterator[Be
                 theirs = others.get(ours.unit.tuned_of or ours.unit.name)
                 of_case = case.name in (*ours.unit.stands_for, *ours.unit.derived_from)
                 if of_case and not ours.unit.baseline_of and ours.throughput and theirs and theirs.throughput:
-                    yield BesidePeer(host.name, kept_run, ours, theirs)
+                    yield BesidePeer(host.name, kept_run, ours, ours.throughput / theirs.throughput)
 
 
 def _measured(comparison: Comparison, pairs: Iterable[BesidePeer]) -> Iterator[MeasuredClaim]:
     """The ratio of throughputs of the pairs that ran this very case."""
     for pair in pairs:
         unit, repeats = pair.ours.unit, len(pair.ours.throughputs)
-        if (
-            comparison.case
-            and comparison.case.name in unit.stands_for
-            and pair.ours.throughput
-            and pair.theirs.throughput
-        ):
-            ratio = pair.ours.throughput / pair.theirs.throughput
-            yield MeasuredClaim(pair.host, pair.kept_run, unit.program, ratio, repeats, unit.name, None)
+        if comparison.case and comparison.case.name in unit.stands_for:
+            yield MeasuredClaim(pair.host, pair.kept_run, unit.program, pair.ratio, repeats, unit.name, None)
