@@ -1,7 +1,7 @@
 """Runs on a node, with nothing but Python 3.6: prints the output of tools and the content of files as JSON.
 
-`python3 - SECONDS INTERFACE HCAS PACKAGE…` with this file as its input; each tool may take so many seconds, HCAS are
-joined by commas, PACKAGE are patterns.
+`python3 - SECONDS INTERFACE HCAS PACKAGE…` with this file as its input; SECONDS limits each
+tool, HCAS are joined by commas, each PACKAGE is a pattern.
 """
 
 import glob

@@ -107,8 +107,7 @@ class Wanted:
     ----------
     scale : "published" or "smoke"; without it, published if there is a GPU.
     repeats : runs of each case; without it, as many as its verdict needs (`verdict_looks`), at the smoke scale 2.
-    max_gpus : numbers of GPUs to which layouts that need more than there are are shrunk; without it, these cases are
-        skipped.
+    max_gpus : numbers of GPUs to shrink layouts to that need more than are here; without it, these cases are skipped.
     iterations : iterations per case. If the case's rule then reads other iterations than the published ones, it becomes
         a derived case.
     precision : "fp32", "tf32" or "amp" for all cases; a case published in another precision becomes a derived case.

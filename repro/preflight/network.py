@@ -360,7 +360,7 @@ def _between(server: Machine, listen: list[str], client: Machine, send: list[str
 
 
 def _reason(done: CommandResult, limit_s: int) -> str:
-    """Why a program failed that had so many seconds; iperf3 reports it in its JSON."""
+    """Why a program with a time limit of `limit_s` failed; iperf3 reports it in its JSON."""
     if done.status == TIMED_OUT:
         return Message("it took longer than {seconds} s", seconds=limit_s)
     try:

@@ -113,7 +113,7 @@ def optional(check: Check) -> Check:
 
 
 def several(item: Check, most: int) -> Check:
-    """A list of at most `most` values, each of which passes `item`."""
+    """A list whose values all pass `item`, at most `most` of them."""
 
     def check(value: object) -> str | None:
         if not isinstance(value, list) or len(value) > most:

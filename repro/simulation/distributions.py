@@ -34,8 +34,8 @@ PACKAGES = (
 class Distribution:
     """One release of a distribution.
 
-    `archive` is the name of its archive in `repro.simulation.mirror`, of which machines use these `components`; `kernel` are
-    the packages of its kernel, with the drivers of InfiniBand.
+    `archive` names its package archive in `repro.simulation.mirror`, `components` the parts of it that machines install from.
+    `kernel` lists the packages of its kernel, including the InfiniBand drivers.
     """
 
     suite: str

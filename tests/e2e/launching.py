@@ -90,7 +90,7 @@ def trainers(nodes, node: str, since: float) -> list[list[str]]:
 
 
 def wait_until(holds, seconds: float = 30.0) -> float:
-    """Wait for something to hold, at most so many seconds of an idle machine; how long that took."""
+    """Wait until a condition holds and return the seconds that took; the time limit is that of an idle machine."""
     started = time.monotonic()
     patience.wait_until(holds, "it did not come to hold", seconds, every_s=0.5)
     return time.monotonic() - started

@@ -39,7 +39,7 @@ def call(name: str, **settings) -> tuple[list[str], dict[str, str]]:
 
 
 def run(name: str, seconds: float | None = None, **settings) -> subprocess.CompletedProcess:
-    """Run a task to its end, with nothing on its standard input, for at most so many seconds of an idle machine."""
+    """Run a task to its end with empty standard input; its time limit is that of an idle machine."""
     argv, environment = call(name, **settings)
     return subprocess.run(
         argv,
