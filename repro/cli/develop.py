@@ -86,9 +86,8 @@ def e2e(
     if kind not in ("container", "vm"):
         raise OptionError(f"KIND={kind}: it is container or vm")
     quick = () if long else ("-m", "not long")
-    if kind == "vm":
-        folder, how = MACHINES, ("--exitfirst",)  # each of these tests needs what those before it have set up
-    else:
+    folder, how = MACHINES, ()
+    if kind == "container":
         several = () if only else (_at_once(MOST_CLUSTERS), "--dist=loadscope", "--no-loadscope-reorder")
         folder, how = "tests/e2e", (f"--ignore={MACHINES}", *several)
     _replace_by_pytest(folder, only, debian, debian_security, *quick, *how)

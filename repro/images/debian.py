@@ -82,12 +82,17 @@ def pack_debian(suite: str, mirror: str, folder: Path, epoch: int) -> Path:
 
 
 def debootstrap(suite: str, mirror: str, root: Path, packages: Sequence[str] = ()) -> None:
-    """Make a minimal root folder of a suite with these packages besides; ImageError says why it cannot be made."""
+    """Make a minimal root folder of a suite with these packages besides; ImageError says why it cannot be made.
+
+    What debootstrap mounts in it, it sometimes leaves mounted, as when it is killed, or a program looks at the files: here
+    no other process sees these mounts, and they end with it.
+    """
     shutil.rmtree(root, ignore_errors=True)
     if mirror.startswith("-"):
         raise ImageError(f"DEBIAN={mirror}: it is the address of a mirror")
     include = [f"--include={','.join(packages)}"] if packages else []
-    command = ["debootstrap", "--variant=minbase", "--arch=amd64", *include, suite, str(root), mirror]
+    command = ["unshare", "--mount", "debootstrap", "--variant=minbase", "--arch=amd64"]
+    command += [*include, suite, str(root), mirror]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         end = "\n".join((done.stdout + done.stderr).splitlines()[-LINES_OF_ERROR:])

@@ -31,6 +31,10 @@ An emulated processor speculates on nothing that would have to be mitigated, and
 """
 PROCESSORS = {"kvm": "host", "tcg": "max,la57=off"}
 """QEMU's name of the processor; a fifth level of page tables would only cost the emulation time."""
+PLACE_FOR_A_PROCESSOR = 1
+"""One that no machine has. Where there can be one processor alone, QEMU before 8.1 translates memory barriers to nothing
+(mended there by its commit c914d46d0a64). Its devices run in parallel, and one that misses what a driver has put into a queue
+waits forever: an adapter stopped sending."""
 PROBE_S = 20
 END_S = 60.0
 POLL_S = 0.05
@@ -98,12 +102,13 @@ def command_line(name: str, hardware: Hardware, system: Disk, given: dict[str, P
     number = hardware.number
     archive = shlex.join([sys.executable, str(Path(mirror.__file__)), str(HOME)]).replace(",", ",,")
     mac = f"{number >> 8:02x}:{number & 255:02x}"
+    most = hardware.processors + PLACE_FOR_A_PROCESSOR
     return [
         QEMU,
         *("-name", name, "-nodefaults", "-no-user-config", "-display", "none", "-machine", "pc"),
         *("-accel", "tcg,thread=multi" if accelerator == "tcg" else accelerator),
         *("-cpu", PROCESSORS[accelerator]),
-        *("-m", str(hardware.memory_mib), "-smp", str(hardware.processors)),
+        *("-m", str(hardware.memory_mib), "-smp", f"{hardware.processors},maxcpus={most}"),
         *("-rtc", "base=utc", "-device", "virtio-rng-pci", "-serial", f"file:{name}.console"),
         *("-kernel", str(system.kernel), "-initrd", str(system.initrd), "-append", KERNEL_OPTIONS),
         *(word for key, path in given.items() for word in ("-fw_cfg", f"name=opt/machine/{key},file={path}")),

@@ -1,7 +1,9 @@
 """A base image made by debootstrap, with a stand-in for debootstrap and an engine with recorded answers."""
 
 import os
+import subprocess
 import tarfile
+from pathlib import Path
 
 import pytest
 
@@ -25,11 +27,13 @@ printf 'root:*:%s:0:99999:7:::\ndaemon:*:%s:0:99999:7:::\n' "$DAY" "$DAY" > "$ro
 
 @pytest.fixture
 def debootstrap(monkeypatch, tmp_path):
-    """An engine, on a machine whose debootstrap makes a tiny root folder."""
+    """An engine, on a machine whose debootstrap makes a tiny root folder, without root."""
     program = tmp_path / "bin/debootstrap"
     program.parent.mkdir()
     program.write_text(MAKES)
-    program.chmod(0o755)
+    (tmp_path / "bin/unshare").write_text('#!/bin/sh\nshift\nexec "$@"\n')
+    for made in program.parent.iterdir():
+        made.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     monkeypatch.setattr(debian.os, "geteuid", lambda: 0)
     monkeypatch.setattr(debian, "CACHE", tmp_path / "cache")
@@ -63,6 +67,19 @@ def test_a_mirror_that_does_not_serve_it_is_named(debootstrap):
     with pytest.raises(ImageError, match=r"(?s)from http://bad; DEBIAN=<mirror> names another:.*Failed getting"):
         debian.make_base("http://bad")
     assert debootstrap.imported == []
+
+
+CAN_MOUNT = subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not CAN_MOUNT, reason="needs root that may mount")
+def test_what_debootstrap_leaves_mounted_is_mounted_nowhere_else(debootstrap, tmp_path):
+    (tmp_path / "bin/unshare").unlink()
+    with open(tmp_path / "bin/debootstrap", "a") as program:
+        program.write('mount -t tmpfs none "$root/etc" && touch "$root/etc/mounted"\n')
+    debian.debootstrap("bullseye", "http://good/debian", tmp_path / "root")
+    assert "debian_version" in [path.name for path in (tmp_path / "root/etc").iterdir()]
+    assert str(tmp_path) not in Path("/proc/mounts").read_text()
 
 
 def test_what_is_missing_is_named(debootstrap, monkeypatch):

@@ -17,7 +17,8 @@ from repro.simulation.distributions import DISTRIBUTIONS, PACKAGES
 from repro.simulation.engine import SimulationEngineError
 from repro.simulation.machine_disk import Disk
 from repro.simulation.machines import Machines, attach, missing, remove_leftovers, up
-from tests.support.patience import wait_until
+from repro.simulation.qemu import Hardware
+from tests.support.patience import patience, wait_until
 
 
 @pytest.fixture
@@ -94,6 +95,34 @@ def test_kvm_is_used_where_a_kernel_boots_with_it_and_asked_once(tmp_path, monke
     assert qemu.accelerator(Disk(tmp_path)) == found and len(asked) == 2
     (tmp_path / "kvm").unlink()
     assert qemu.accelerator(Disk(tmp_path)) == "tcg"
+
+
+BARRIER_THEN_END = bytes.fromhex("0faef0 e6f4").ljust(510, b"\0") + b"\x55\xaa"
+"""A disk that a processor boots from: mfence, and a byte to the port at which QEMU ends."""
+
+
+@pytest.mark.skipif(shutil.which(qemu.QEMU) is None, reason=f"needs {qemu.QEMU}")
+@pytest.mark.parametrize("processors", [1, 2])
+def test_an_emulated_processor_obeys_memory_barriers(home, processors):
+    """With `-smp 1` the instruction became nothing, and an adapter's queue stood still: QEMU missed what was in it."""
+    given = qemu.command_line(
+        "node1", Hardware(1, 512, processors, 2222, "239.255.88.1:1"), Disk(home), {}, accelerator="tcg"
+    )
+    words = [word for option in ("-accel", "-cpu", "-smp") for word in given[given.index(option) :][:2]]
+    (home / "boot").write_bytes(BARRIER_THEN_END)
+    bare = (
+        "-nodefaults",
+        "-no-user-config",
+        "-display",
+        "none",
+        "-machine",
+        "pc",
+        "-device",
+        "isa-debug-exit,iobase=0xf4",
+    )
+    disk = ("-drive", f"file={home}/boot,format=raw,if=floppy", "-d", "op", "-dfilter", "0x7c00..0x7dff", "-D", "log")
+    subprocess.run([qemu.QEMU, *words, *bare, *disk], cwd=home, timeout=patience(60))
+    assert (home / "log").read_text().split().count("mb") == 1
 
 
 def test_a_process_of_another_program_is_not_taken_for_a_machine(tmp_path):
