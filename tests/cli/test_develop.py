@@ -1,14 +1,17 @@
 """What `make test` runs: every check and then the tests, to the end, and the status says whether all passed."""
 
+import contextlib
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from repro.cli import develop
 from repro.cli.settings import Exit
+from tests.e2e.vm import conftest as machine_tests
 from tests.support.paths import ROOT
 
 
@@ -76,3 +79,21 @@ def test_simulated_nodes_are_tested_by_modules_at_a_time_unless_a_few_tests_are_
 def test_what_is_checked_is_installed():
     for program, *_ in develop.CHECKS:
         assert Path(sys.executable).with_name(program).exists()
+
+
+def test_only_what_sets_virtual_machines_up_ends_their_tests_by_failing():
+    files = {path.stem for path in machine_tests.HERE.glob("test_*.py")}
+    assert {machine_tests.SET_UP, *machine_tests.REST} == files
+
+    def ended_by(module: str) -> str | bool:
+        item = SimpleNamespace(
+            name="test_it", path=machine_tests.HERE / f"{module}.py", session=SimpleNamespace(shouldfail=False)
+        )
+        hook = machine_tests.pytest_runtest_makereport(item, None)
+        next(hook)
+        with contextlib.suppress(StopIteration):
+            hook.send(SimpleNamespace(failed=True))
+        return item.session.shouldfail
+
+    assert ended_by(machine_tests.SET_UP) == "test_it failed, which all that follows needs"
+    assert not any(map(ended_by, machine_tests.REST))
