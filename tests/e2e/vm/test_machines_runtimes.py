@@ -29,6 +29,7 @@ def test_a_training_over_verbs_in_a_venv(machines, tmp_path):
     prefix = [TRAINER_PYTHON, "-c", "import sys; print(sys.base_prefix)"]
     interpreter = Path(subprocess.check_output(prefix, text=True).strip())
     shares = (("venv", venv), ("interpreter", interpreter))
+    on_all(machines, "sync")
     machines.kill()
     replace(machines, shares=tuple((tag, str(folder)) for tag, folder in shares)).start()
     machines.wait()
