@@ -28,7 +28,6 @@ from repro.launch.attempt import (
     OnEvent,
     Outcome,
     StallDetector,
-    free_port,
     ignore,
     interruptible,
 )
@@ -43,6 +42,7 @@ from repro.runs.record import write_json
 from repro.utils.errors import ReproError
 from repro.utils.i18n import N_
 from repro.utils.paths import ROOT, TRAINER, TRAINER_PYTHON
+from repro.utils.ports import free_port
 from repro.utils.signals import as_of_a_process
 
 POLL_S = 0.1

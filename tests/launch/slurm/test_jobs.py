@@ -23,7 +23,7 @@ from repro.cluster.cluster import BaselinePlace, Cluster, Image, Node, Slurm
 from repro.cluster.inventory import ClusterError
 from repro.launch.agent.lock import SEAM as LOCK_FOLDER
 from repro.launch.agent.lock import current_holder
-from repro.launch.attempt import Limits, free_port, ignore, interruptible
+from repro.launch.attempt import Limits, ignore, interruptible
 from repro.launch.base import LaunchOptions
 from repro.launch.kernels import KernelError, precisions_of
 from repro.launch.nodes import kernels as on_nodes
@@ -47,6 +47,7 @@ from repro.planning.profiling import as_profile
 from repro.published.cases import Layout, load_catalogue
 from repro.runs.record import Run
 from repro.utils.paths import sha256_of
+from repro.utils.ports import free_port
 from tests.support.compat import needs_gcc
 from tests.support.paths import STANDIN, TRAINER_PYTHON
 from tests.support.patience import patience

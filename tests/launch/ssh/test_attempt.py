@@ -18,7 +18,7 @@ from repro.analysis.verification import verify
 from repro.cluster.fingerprint import gather
 from repro.cluster.inventory import ClusterError
 from repro.cluster.ssh import RemoteError
-from repro.launch.attempt import Limits, free_port
+from repro.launch.attempt import Limits
 from repro.launch.host_environment import capture
 from repro.launch.nodes.code_upload import UploadedCode, deliver
 from repro.launch.nodes.tracing import Tracing
@@ -34,6 +34,7 @@ from repro.report.run.page import render
 from repro.runs.manifest import record
 from repro.runs.record import Run
 from repro.targets import OF_OTHER_PYTHONS
+from repro.utils.ports import free_port
 from tests.support.compat import compile_library, needs_gcc
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
 from tests.support.patience import patience, wait_until
