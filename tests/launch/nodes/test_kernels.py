@@ -78,7 +78,7 @@ def bench(cluster, tmp_path):
 
 def test_a_node_is_compared_once_and_a_run_records_it(bench, gpu, compared):
     gpu("Tesla V100-SXM2-16GB")
-    recorded = bench().description()["environment"]["kernels"]
+    recorded = bench().description().environment.kernels
     assert (recorded["operators"], recorded["wrong"], recorded["nodes"]) == (1, [], ["node0"])
     assert len(compared()) == 1
     bench()
@@ -98,9 +98,9 @@ def test_a_model_that_nodes_compute_wrongly_is_never_started(bench, gpu, compare
         bench()
     assert not (tmp_path / "runs").exists()
     run = bench(None)
-    plan = run.description()["plan"]
-    assert {unit["model"] for unit in plan["units"]} == {"bert", "gpt"}
-    assert any("its operators compute wrongly" in each["message"] for each in plan["skipped"])
+    plan = run.description().plan
+    assert {unit.model for unit in plan.units} == {"bert", "gpt"}
+    assert any("its operators compute wrongly" in each["message"] for each in plan.skipped)
 
 
 def test_what_cannot_be_compared_is_never_started(cluster, gpu, tmp_path):
