@@ -19,6 +19,7 @@ from repro.launch.nodes.target import ClusterTarget
 from repro.launch.ssh.launcher import SshLauncher
 from repro.planning.plan import Wanted, make_plan
 from repro.published.cases import load_catalogue
+from repro.runs.description import PlannedRun
 from repro.runs.record import Run
 from tests.support.paths import TRAINER_PYTHON
 from tests.support.processes import processes_of
@@ -68,7 +69,7 @@ def bench(cluster, tmp_path):
         plan = make_plan(load_catalogue().select(model, None), 1, Wanted(scale="published", repeats=1))
         session = Session(invocation=Invocation("bench", {}), options=RunOptions(runs=tmp_path / "runs"))
         try:
-            session.run_on_cluster(None, launcher, lambda: (plan, {}))
+            session.run_on_cluster(None, launcher, lambda: PlannedRun(plan=plan))
         finally:
             found = sorted((tmp_path / "runs").glob("*/run.json"))
         return Run(found[-1].parent)
@@ -110,7 +111,7 @@ def test_what_cannot_be_compared_is_never_started(cluster, gpu, tmp_path):
     session = Session(invocation=Invocation("bench", {}), options=RunOptions(runs=tmp_path / "runs"))
     launcher = SshLauncher(ClusterTarget(cluster, UploadedCode(), cluster.port))
     with pytest.raises(KernelError, match="node0: the operators cannot be compared with the CPU: rank 0 on node0"):
-        session.run_on_cluster(None, launcher, lambda: (plan, {}))
+        session.run_on_cluster(None, launcher, lambda: PlannedRun(plan=plan))
     assert not (tmp_path / "runs").exists()
     assert not processes_of(f"{cluster.work}/runs")
 

@@ -45,6 +45,7 @@ from repro.planning.datasets import Dataset
 from repro.planning.plan import Wanted, make_plan
 from repro.planning.profiling import as_profile
 from repro.published.cases import Layout, load_catalogue
+from repro.runs.description import PlannedRun
 from repro.runs.plan import Plan
 from repro.runs.record import Run
 from repro.utils.errors import PlanError
@@ -102,7 +103,7 @@ def bench(tmp_path, cluster):
             invocation=Invocation("bench", {}), options=RunOptions(runs=tmp_path / "runs", run=before and before.id)
         )
         try:
-            session.run_on_cluster(before, SlurmLauncher(target), lambda: (plan, {}), datasets, wrapped)
+            session.run_on_cluster(before, SlurmLauncher(target), lambda: PlannedRun(plan=plan), datasets, wrapped)
         finally:
             found = sorted((tmp_path / "runs").glob("*/run.json"))
         return Run(found[-1].parent)
