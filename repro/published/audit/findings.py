@@ -121,6 +121,7 @@ def finding(
     check: str,
     report: str,
     place: Place,
+    *,
     kind: str,
     printed: object,
     expected: object,
@@ -147,6 +148,7 @@ def unless(
     check: str,
     report: str,
     place: Place,
+    *,
     kind: str,
     printed: object,
     expected: object,
@@ -159,13 +161,26 @@ def unless(
     """HOLDS if `right`, otherwise the finding with the other arguments."""
     if right:
         return HOLDS
-    return finding(check, report, place, kind, printed, expected, rule, evidence, severity, note, source)
+    return finding(
+        check,
+        report,
+        place,
+        kind=kind,
+        printed=printed,
+        expected=expected,
+        rule=rule,
+        evidence=evidence,
+        severity=severity,
+        note=note,
+        source=source,
+    )
 
 
 def compare(
     check: str,
     case: Case,
     column: str,
+    *,
     printed: PrintedNumber,
     value: float,
     rule: Message,
@@ -196,12 +211,12 @@ def compare(
         check,
         report or case.report,
         Place(table, case.name, column),
-        "arithmetic",
-        printed,
-        at_precision(value, printed.decimals),
-        rule,
-        evidence,
-        severity,
+        kind="arithmetic",
+        printed=printed,
+        expected=at_precision(value, printed.decimals),
+        rule=rule,
+        evidence=evidence,
+        severity=severity,
         source=source,
     )
 
