@@ -36,9 +36,9 @@ from repro.launch.check_programs import CheckConfig, ProgramConfig, ProgramOf
 from repro.launch.gpu_sampler import Sampler
 from repro.launch.local_container import LocalContainer
 from repro.planning.program_data import STANDINS
-from repro.planning.unit import Unit
 from repro.runs.failures import Failure, explain_logs, last_lines
 from repro.runs.record import write_json
+from repro.runs.unit import Unit
 from repro.utils.errors import ReproError
 from repro.utils.i18n import N_
 from repro.utils.paths import ROOT, TRAINER, TRAINER_PYTHON

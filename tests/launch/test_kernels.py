@@ -28,10 +28,11 @@ from repro.launch.kernels import (
 )
 from repro.launch.local_attempt import local_programs
 from repro.models.programs import PUBLISHED, TUNED
-from repro.planning.plan import Plan, Wanted, make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.report.run.environment import environment_section
 from repro.runs.failures import Failure
+from repro.runs.plan import Plan
 from repro.utils.i18n import catalogue
 from tests.support.paths import ROOT
 from tests.support.paths import TRAINER_PYTHON as PYTHON

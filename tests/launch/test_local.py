@@ -8,8 +8,9 @@ import pytest
 from repro.images.stack import Libraries
 from repro.launch.base import LaunchOptions
 from repro.launch.local import LocalLauncher
-from repro.planning.plan import PlanError, Wanted
+from repro.planning.plan import Wanted
 from repro.published.cases import load_catalogue
+from repro.utils.errors import PlanError
 from repro.utils.ports import free_port
 
 

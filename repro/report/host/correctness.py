@@ -13,7 +13,6 @@ from repro.analysis.kernel_trace import Profile
 from repro.analysis.loss_curves import CurveComparison, Curves
 from repro.analysis.profiles import Profiles
 from repro.planning.loss_curves import ERROR, LAYOUT
-from repro.planning.unit import Unit
 from repro.report import method, numbers
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.waterfall import Waterfall, WaterfallChart
@@ -25,6 +24,7 @@ from repro.report.run.learning import learning_figures
 from repro.report.run.loss_curves import curve_figures
 from repro.report.run.profile import stacked_figure
 from repro.report.tables import columns, count, measured, scientific, share, words
+from repro.runs.unit import Unit
 from repro.utils.i18n import Translate
 
 Findings = TypeVar("Findings")

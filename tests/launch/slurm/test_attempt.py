@@ -25,8 +25,8 @@ from repro.launch.slurm.attempt import minutes_of, slurm_attempts
 from repro.launch.slurm.batch_script import JobRequest, work_of_step
 from repro.launch.slurm.client import SlurmClient, SlurmError, SlurmJob, parse_account, parse_job
 from repro.launch.slurm.jobs import Jobs
-from repro.planning.unit import Unit
 from repro.published.cases import Layout
+from repro.runs.unit import Unit
 from repro.utils.ports import free_port
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
 from tests.support.patience import patience, wait_until
