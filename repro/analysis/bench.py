@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from repro.analysis.results import Parity, Result, parities
-from repro.planning.plan import Plan
 from repro.runs.attempts import AttemptRecord
+from repro.runs.plan import Plan
 
 
 @dataclass(frozen=True)

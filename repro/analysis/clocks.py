@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from repro.analysis.difference import Difference
-from repro.planning.unit import Unit
 from repro.runs.attempts import AttemptRecord
 from repro.runs.files import GPU_EVERY_S, GPU_FILE
 from repro.runs.metrics import METRICS
 from repro.runs.record import ATTEMPTS
+from repro.runs.unit import Unit
 
 ROW, ROW_S = 0.001, 0.001
 """How far a row's duration may be from its stamps: a share of it, and s.

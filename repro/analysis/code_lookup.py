@@ -9,13 +9,12 @@ from functools import cache
 from pathlib import Path
 
 from repro.analysis import what_ran
-from repro.planning.plan import Plan
-from repro.planning.unit import Unit
 from repro.runs.attempts import INTERRUPTED, AttemptRecord
 from repro.runs.history import History, contents, folder_states, tree
 from repro.runs.program_files import SHARED, digests_of, folders_of_program
 from repro.runs.program_versions import BASELINES, TRAINERS
 from repro.runs.record import Run
+from repro.runs.unit import Unit
 from repro.utils.paths import PACKAGE, ROOT, sha256_of
 
 SHORT = 12
@@ -53,8 +52,8 @@ def sentences(run: Run, past: History, root: Path = ROOT) -> list[tuple[bool, st
     If the run's commit is lost, the newest commit of the history that has the same code is named.
     """
     description = run.description()
-    commit = run.environment().git_commit or ""
-    units = {unit.name: unit for unit in Plan.from_json(description["plan"]).units}
+    commit = description.environment.git_commit or ""
+    units = {unit.name: unit for unit in description.plan.units}
     said: Counter[tuple[bool, str]] = Counter()
     attempts = [attempt for attempt in run.attempts() if attempt.unit in units]
     for attempt in attempts:
@@ -90,7 +89,7 @@ def withheld(run: Run, unproven: Iterable[str], past: History, root: Path = ROOT
 
     What a program in place of the project's recorded is not known.
     """
-    commit = run.environment().git_commit or ""
+    commit = run.description().environment.git_commit or ""
     if not past.holds(commit):
         return []
     replaced = any((attempt.code or {}).get("replaced") for attempt in run.attempts())

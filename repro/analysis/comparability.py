@@ -9,13 +9,13 @@ from repro.analysis.process_info import ProcessInfo
 from repro.models.programs import PUBLISHED, TUNED
 from repro.planning.derived import same_window
 from repro.planning.trainer_config import config_of
-from repro.planning.unit import Unit
 from repro.published.cases import Case, Report
 from repro.published.deviations import MEMORY, SPEED, deviations_of
 from repro.published.rules import rule_of
 from repro.published.trainer_config import SYNTHETIC as SYNTHETIC_DATA
 from repro.runs.attempts import AttemptRecord
 from repro.runs.environment import Environment
+from repro.runs.unit import Unit
 from repro.utils.i18n import N_
 
 INSTALLABLE_ONEFLOW = "0.8.0"

@@ -10,13 +10,14 @@ from repro.analysis.frames import attempt_frame, status_counts
 from repro.analysis.ratio import Ratio, repeated_ratio
 from repro.analysis.results import Result, summarise
 from repro.analysis.verdict import NOISE_FACTOR, check_given, outcome
-from repro.planning.plan import BENCH, SMOKE, Plan, PlanError
 from repro.published.cases import load_catalogue
 from repro.published.noise import published_noise
 from repro.published.rules import rule_of
 from repro.runs.attempts import AttemptRecord
-from repro.runs.environment import Environment
+from repro.runs.description import RunDescription
+from repro.runs.plan import BENCH, SMOKE, Plan
 from repro.runs.record import Run
+from repro.utils.errors import PlanError
 
 SCHEMA = "repro/compare/1"
 OUTCOMES = ("same", "faster", "slower", "inconclusive", "none")
@@ -28,18 +29,23 @@ OWN = {"uuid", "machine"}
 class Side:
     """One of the two runs."""
 
-    id: str
-    description: dict
-    plan: Plan
+    description: RunDescription
     attempts: list[AttemptRecord]
     results: dict[str, Result]
+
+    @property
+    def id(self) -> str:
+        return self.description.id
+
+    @property
+    def plan(self) -> Plan:
+        return self.description.plan
 
     @classmethod
     def of(cls, run: Run) -> "Side":
         """A run as one side of a comparison."""
         description, attempts = run.description(), run.attempts()
-        plan = Plan.from_json(description["plan"])
-        return cls(description["id"], description, plan, attempts, {r.unit.name: r for r in summarise(plan, attempts)})
+        return cls(description, attempts, {r.unit.name: r for r in summarise(description.plan, attempts)})
 
 
 @dataclass(frozen=True)
@@ -203,7 +209,7 @@ def environment_differences(first: Side, second: Side) -> dict[str, tuple]:
 
 
 def _environment(side: Side) -> dict[str, str]:
-    flat = dict(_flat(Environment.from_json(side.description["environment"]).as_json(), ""))
+    flat = dict(_flat(side.description.environment.as_json(), ""))
     versions = [attempt.versions or {} for attempt in side.attempts if attempt.status == "ok"]
     for name in sorted({name for by_library in versions for name in by_library}):
         flat[f"versions.{name}"] = ", ".join(sorted({str(by_library.get(name)) for by_library in versions}))

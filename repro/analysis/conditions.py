@@ -11,11 +11,11 @@ from repro.analysis import comparability
 from repro.analysis.adapter_traffic import claims, silent_nodes
 from repro.analysis.comparability import Reason
 from repro.analysis.process_info import ProcessInfo
-from repro.planning.unit import Unit
 from repro.published.cases import Case
 from repro.runs.attempts import AttemptRecord
 from repro.runs.environment import Environment
 from repro.runs.record import LAST_LOSSES
+from repro.runs.unit import Unit
 from repro.utils.i18n import N_
 
 MEANING = N_(

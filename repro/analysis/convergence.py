@@ -1,31 +1,19 @@
 """Whether models learned real data: the loss that each must reach, and the one that it reached."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from repro.analysis.loss_curves import read_losses
-from repro.planning.plan import Plan
-from repro.planning.unit import Unit
 from repro.runs.attempts import AttemptRecord
-from repro.runs.failures import Failure
+from repro.runs.description import Goal
 from repro.runs.files import RunPath
+from repro.runs.plan import Plan
+from repro.runs.unit import Unit
 from repro.utils.stats import largest
 
 TAIL = 10
 """The loss that counts is the mean over the last 1/TAIL of all iterations."""
-
-
-@dataclass(frozen=True)
-class Goal:
-    """The loss, in nats, that a unit's last iterations must be below on average; `meaning` says what that is."""
-
-    limit: float
-    meaning: Failure
-
-    @classmethod
-    def from_json(cls, content: dict) -> "Goal":
-        """The goal that run.json keeps."""
-        return cls(content["limit"], Failure.from_json(content["meaning"]))
 
 
 @dataclass(frozen=True)
@@ -81,13 +69,13 @@ class Convergence:
         return "\n".join((*held, *self.problems))
 
 
-def learned(plan: Plan, attempts: list[AttemptRecord], files: RunPath, goals: dict) -> Convergence:
+def learned(plan: Plan, attempts: list[AttemptRecord], files: RunPath, goals: Mapping[str, Goal]) -> Convergence:
     """Convergence of each unit of a run.
 
     Parameters
     ----------
     files : the run's files; losses are read from the metrics of rank 0.
-    goals : by unit, from run.json.
+    goals : by unit.
     """
     results = []
     for unit in plan.units:
@@ -96,7 +84,7 @@ def learned(plan: Plan, attempts: list[AttemptRecord], files: RunPath, goals: di
         ]
         losses = tuple(map(read_losses, folders))
         shares = [share for folder in folders if (share := _top_1(folder)) is not None]
-        results.append(ConvergenceResult(unit, Goal.from_json(goals[unit.name]), losses, min(shares, default=None)))
+        results.append(ConvergenceResult(unit, goals[unit.name], losses, min(shares, default=None)))
     return Convergence(tuple(results))
 
 

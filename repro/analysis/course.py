@@ -10,15 +10,15 @@ import calendar
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from operator import attrgetter
 
 from repro.analysis.difference import Difference
 from repro.analysis.stopping import why_enough
-from repro.planning.plan import BENCH, Plan
 from repro.runs.attempts import INTERRUPTED, AttemptRecord
-from repro.runs.environment import Environment
+from repro.runs.description import RunDescription
+from repro.runs.plan import BENCH, Plan
 from repro.runs.record import ATTEMPTS, STAMPED, Run
 from repro.utils.i18n import N_, Message
 from repro.utils.progress import duration
@@ -33,13 +33,13 @@ ZONES_S, ZONE_S, STAMP_S = 15 * 3600, 900, 60
 """A run's name has local time: at most 15 hours from UTC, by a multiple of 15 minutes; and a minute for the folder."""
 
 
-def contradictions(run: Run, plan: Plan, attempts: Sequence[AttemptRecord]) -> Iterator[Difference]:
+def contradictions(run: Run, attempts: Sequence[AttemptRecord]) -> Iterator[Difference]:
     """Where the record of a run's course contradicts itself."""
-    created = run.description()["created"]
-    yield from _of_creation(run.description()["id"], created, attempts)
+    description = run.description()
+    yield from _of_creation(description, attempts)
     yield from _of_order(attempts)
-    yield from _of_neighbours(plan, attempts)
-    yield from _of_stops(run, plan, attempts)
+    yield from _of_neighbours(description.plan, attempts)
+    yield from _of_stops(run, description.plan, attempts)
 
 
 PAUSE = N_(
@@ -48,12 +48,12 @@ PAUSE = N_(
 SHORT = N_("{n} of {units} units have fewer repeats than the {repeats} planned, and no rule stopped them: {names}")
 
 
-def remarks(description: Mapping, plan: Plan, attempts: Sequence[AttemptRecord]) -> Iterator[Message]:
+def remarks(description: RunDescription, attempts: Sequence[AttemptRecord]) -> Iterator[Message]:
     """What a run that nobody bent may show too, but a reader should know: times without attempts, and repeats not run.
 
     On a cluster the code is copied to the nodes before the first attempt; elsewhere nothing takes time before it.
     """
-    ended = None if Environment.from_json(description["environment"]).cluster else description["created"]
+    plan, ended = description.plan, None if description.environment.cluster else description.created
     succeeded_last = True
     for attempt in sorted(attempts, key=lambda attempt: attempt.started):
         if ended is not None and succeeded_last and attempt.started - ended > GAP_S:
@@ -73,7 +73,8 @@ def remarks(description: Mapping, plan: Plan, attempts: Sequence[AttemptRecord])
         )
 
 
-def _of_creation(name: str, created: float, attempts: Sequence[AttemptRecord]) -> Iterator[Difference]:
+def _of_creation(description: RunDescription, attempts: Sequence[AttemptRecord]) -> Iterator[Difference]:
+    name, created = description.id, description.created
     if STAMPED.match(name):
         try:
             stamp: float = calendar.timegm(time.strptime(name[:15], "%Y%m%d-%H%M%S"))

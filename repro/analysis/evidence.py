@@ -21,15 +21,15 @@ from repro.analysis.adapter_traffic import FILE, adapter_changes, claims, silent
 from repro.analysis.difference import Difference, Unrecorded
 from repro.analysis.measurement import LOG, RankZero, measure, read_log
 from repro.analysis.nccl_transport import transport_of
-from repro.planning.plan import Plan
-from repro.planning.unit import Unit
 from repro.published.logs import Log, LogError
 from repro.runs import translation
 from repro.runs.attempts import AttemptRecord
 from repro.runs.files import RecordError, RunPath, digest, gpu_samples, read_json
 from repro.runs.manifest import alterations
 from repro.runs.metrics import METRICS, read_metrics
+from repro.runs.plan import Plan
 from repro.runs.record import ATTEMPT, ATTEMPTS, Run
+from repro.runs.unit import Unit
 from repro.utils.i18n import N_, Message
 
 EQUAL = 1e-9
@@ -79,14 +79,14 @@ class Evidence:
 def examine(run: Run) -> Evidence:
     """Read every successful attempt of a run again, in its folder or archive."""
     description = run.description()
-    plan, attempts, gpus = Plan.from_json(description["plan"]), run.attempts(), run.environment().own_gpus
+    plan, attempts, gpus = description.plan, run.attempts(), description.environment.own_gpus
     units = {unit.name: unit for unit in plan.units}
     left = run.unrecorded()
     differences: list[Difference | Unrecorded] = [
-        *planned.contradictions(plan, description["command"]),
+        *planned.contradictions(plan, description.command),
         *_of_record(plan, attempts, left),
     ]
-    differences += course.contradictions(run, plan, attempts)
+    differences += course.contradictions(run, attempts)
     succeeded = [attempt for attempt in attempts if attempt.status == "ok" and attempt.unit in units]
     wellformed = [attempt for attempt in succeeded if ATTEMPT.fullmatch(attempt.folder)]
     noises: dict[str, copies.Noise] = {}
@@ -98,7 +98,7 @@ def examine(run: Run) -> Evidence:
         tuple(attempt for attempt in differences if isinstance(attempt, Difference)),
         tuple(left),
         Counter(attempt.fact for attempt in differences if isinstance(attempt, Unrecorded)),
-        (*course.remarks(description, plan, attempts), *_finished(units, attempts, run.files)),
+        (*course.remarks(description, attempts), *_finished(units, attempts, run.files)),
     )
 
 

@@ -23,13 +23,12 @@ from pathlib import Path
 import pandas as pd
 
 from repro.analysis import steady
-from repro.planning.plan import Plan
-from repro.planning.unit import Unit
 from repro.runs.attempts import STATUSES, AttemptRecord
-from repro.runs.environment import Environment
+from repro.runs.description import RunDescription
 from repro.runs.files import RunPath, reading
 from repro.runs.metrics import METRICS, events
 from repro.runs.record import RecordError, Run
+from repro.runs.unit import Unit
 from repro.utils.errors import FAILED, ReproError
 from repro.utils.writing import replacing
 
@@ -233,16 +232,17 @@ def _is_run(path: Path) -> bool:
 def _run_attempts(run: Run) -> pd.DataFrame:
     with reading(run.path):
         description = run.description()
-        plan = Plan.from_json(description["plan"])
-        frame = attempt_frame(steady.attempts(run)).merge(unit_frame(plan.units), on="unit", how="left")
-        return frame.assign(**_run_row(run, description, plan))
+        units = unit_frame(description.plan.units)
+        return (
+            attempt_frame(steady.attempts(run)).merge(units, on="unit", how="left").assign(**_run_row(run, description))
+        )
 
 
-def _run_row(run: Run, description: dict, plan: Plan) -> dict:
-    environment = Environment.from_json(description["environment"])
+def _run_row(run: Run, description: RunDescription) -> dict:
+    plan, environment = description.plan, description.environment
     return {
         "run": run.id,
-        "created": description["created"],
+        "created": description.created,
         "scale": plan.scale,
         "device": plan.device,
         "host": environment.host,

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from repro.planning.loss_curves import CONTROL, ERROR, LAYOUT
-from repro.planning.plan import Plan
-from repro.planning.unit import Unit
 from repro.runs.attempts import AttemptRecord
 from repro.runs.failures import Failure
 from repro.runs.files import RunPath
 from repro.runs.metrics import METRICS, events
+from repro.runs.plan import Plan
+from repro.runs.unit import Unit
 from repro.utils.i18n import N_
 from repro.utils.stats import largest, nan_last
 

@@ -9,12 +9,12 @@ from collections import deque
 from zipfile import BadZipFile
 
 from repro.planning.plan import PARITY_ITERATIONS
-from repro.planning.unit import Unit
 from repro.published.logs import Log, LogError, parse
 from repro.published.rules import rule_of
 from repro.runs.failures import Failure, no_number
 from repro.runs.files import RunPath, opened
 from repro.runs.record import LAST_LOSSES
+from repro.runs.unit import Unit
 
 LOG = "logs/local_rank_0/stdout"
 LOSSES_KEPT = max(2 * LAST_LOSSES, PARITY_ITERATIONS)

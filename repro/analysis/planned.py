@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 
 from repro.analysis.difference import Difference
-from repro.planning.plan import BENCH, PUBLISHED, Plan
-from repro.planning.unit import Unit
 from repro.published.cases import load_catalogue
 from repro.published.rules import Rule, rule_of
+from repro.runs.plan import BENCH, PUBLISHED, Plan
+from repro.runs.unit import Unit
 
 PLAN = "run.json"
 REPEATS = re.compile(r"\bREPEATS=(\d{1,9})\b")

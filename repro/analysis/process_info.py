@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from repro.analysis.nccl_transport import lacks_verbs, ways_in
-from repro.planning.plan import Plan
 from repro.runs.attempts import AttemptRecord
 from repro.runs.files import RunPath, names, opened
 from repro.runs.metrics import METRICS, parse
+from repro.runs.plan import Plan
 
 
 @dataclass(frozen=True)

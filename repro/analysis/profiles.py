@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from repro.analysis.chrome_trace import TIMELINE
 from repro.analysis.kernel_trace import Profile
-from repro.planning.plan import Plan
-from repro.planning.unit import Unit
 from repro.runs.attempts import AttemptRecord
 from repro.runs.files import RunPath
+from repro.runs.plan import Plan
+from repro.runs.unit import Unit
 
 
 @dataclass(frozen=True)

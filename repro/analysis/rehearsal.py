@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from repro.analysis.results import Parity, parities
-from repro.planning.plan import Plan
 from repro.planning.rehearsal import is_reference
-from repro.planning.unit import Unit
 from repro.runs.attempts import AttemptRecord
 from repro.runs.failures import Failure
 from repro.runs.files import RunPath
 from repro.runs.metrics import METRICS, events
+from repro.runs.plan import Plan
+from repro.runs.unit import Unit
 from repro.utils.i18n import N_
 
 

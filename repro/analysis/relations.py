@@ -8,7 +8,7 @@ import pandas as pd
 from repro.analysis.frames import records, unit_frame
 from repro.analysis.ratio import Ratio, repeated_ratio
 from repro.analysis.results import Result, bases
-from repro.planning.unit import Unit
+from repro.runs.unit import Unit
 
 MODEL = ["program", "world_size", "model", "precision", "activation_checkpointing", "model_shape"]
 """What two layouts of a model that are compared have in common; their batches may differ."""

@@ -13,10 +13,11 @@ import pandas as pd
 
 from repro.analysis import steady
 from repro.analysis.frames import attempt_frame, records, status_counts, unit_frame, write_parquet
-from repro.planning.plan import BASELINE_PARITY_TOLERANCE, PARITY_ITERATIONS, PARITY_TOLERANCE, Plan
-from repro.planning.unit import Unit
+from repro.planning.plan import BASELINE_PARITY_TOLERANCE, PARITY_ITERATIONS, PARITY_TOLERANCE
 from repro.runs.attempts import AttemptRecord
+from repro.runs.plan import Plan
 from repro.runs.record import Run
+from repro.runs.unit import Unit
 from repro.utils.printable import spreadsheet_cell
 from repro.utils.stats import largest, spread
 
@@ -224,7 +225,7 @@ def results_csv(frame: pd.DataFrame) -> str:
 
 def write_results_parquet(run: Run, folder: Path | None = None) -> Path:
     """Write a run's table of results as `results.parquet` into a folder, by default its own; ExportError without pyarrow."""
-    frame = result_frame(Plan.from_json(run.description()["plan"]), steady.attempts(run))
+    frame = result_frame(run.description().plan, steady.attempts(run))
     return write_parquet(frame, (folder or run.folder) / "results.parquet")
 
 

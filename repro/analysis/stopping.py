@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 from repro.analysis.results import summarise
 from repro.analysis.verdict import DECIDED, case_ratio, judge_case, outcome
-from repro.planning.plan import PUBLISHED, Plan
-from repro.planning.unit import Unit
 from repro.published.cases import Case
 from repro.runs.attempts import AttemptRecord
+from repro.runs.plan import PUBLISHED, Plan
 from repro.runs.record import Run
+from repro.runs.unit import Unit
 from repro.utils.sequential import Looks
 
 BEYOND = (math.inf, -math.inf)

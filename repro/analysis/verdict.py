@@ -21,13 +21,13 @@ from repro.analysis.process_info import process_info
 from repro.analysis.ratio import Ratio, published_ratio
 from repro.analysis.results import Result
 from repro.perfmodel.past_kernels import Gain, gain
-from repro.planning.plan import PUBLISHED, SMOKE, Plan
-from repro.planning.unit import Unit
 from repro.published.cases import Case, Catalogue, load_catalogue
 from repro.published.figures import load_published_cluster
 from repro.published.noise import published_noise
 from repro.runs.attempts import AttemptRecord
+from repro.runs.plan import PUBLISHED, SMOKE, Plan
 from repro.runs.record import Run
+from repro.runs.unit import Unit
 from repro.utils.errors import ReproError
 from repro.utils.sequential import Looks
 from repro.utils.stats import Interval
@@ -248,7 +248,7 @@ def judge(
         verdicts = [judged.verdict(name, case, result) for name, case, result in pairs]
         measured = [(case, result) for _, case, result in pairs if case and same_work(case, result.unit)]
     return Judgement(
-        run=run.description()["id"],
+        run=run.description().id,
         scale=plan.scale,
         given=given,
         verdicts=tuple(verdicts),
@@ -285,7 +285,7 @@ class _Judge:
 
     def __init__(self, run: Run, plan: Plan, attempts: list[AttemptRecord], catalogue: Catalogue, given: float | None):
         self._run, self._plan, self._attempts, self._catalogue, self._given = run, plan, attempts, catalogue, given
-        self._environment = run.environment()
+        self._environment = run.description().environment
 
     def none(self, name: str, case: Case | None, result: Result, *why: Reason) -> Verdict:
         return self._with(name, case, result, comparable=False, outcome="none", reasons=why)

@@ -158,7 +158,7 @@ def _cut(run: Run) -> Iterator[tuple[bool, str]]:
 
 
 def _commit(run: Run, past: History) -> tuple[bool, str]:
-    environment = run.environment()
+    environment = run.description().environment
     commit, changed = environment.git_commit, environment.git_changed_files
     if not commit:
         return True, "the run names no commit: it was not made in a git checkout, so nobody can look up its code"

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from repro.analysis.difference import Difference, Unrecorded
 from repro.models.programs import PUBLISHED, TUNED, TUNING
-from repro.planning.unit import Unit
 from repro.published.census import operators
 from repro.published.logs import Log
 from repro.published.trainer_config import TrainerConfig
 from repro.runs.metrics import METRICS
+from repro.runs.unit import Unit
 from repro.utils.i18n import N_
 
 ONEFLOW, PYTORCH = "oneflow", "pytorch"

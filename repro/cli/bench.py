@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from repro.cli.options import LibraryOptions, RunOptions, RuntimeOptions, refuse_misplaced
-from repro.cli.session import Session, baseline_program_of, chosen_cases, planned
+from repro.cli.session import Session, baseline_program_of, chosen_cases
 from repro.cli.settings import Invocation, task
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
 
 if TYPE_CHECKING:
-    from repro.planning.plan import Plan
+    from repro.runs.description import PlannedRun
 
 
 @task(
@@ -45,8 +45,10 @@ def bench(
     """
     from repro.launch.host_environment import gpu_count
     from repro.planning.baselines import variants_of
-    from repro.planning.plan import BENCH, SMOKE, Wanted
+    from repro.planning.plan import Wanted
     from repro.planning.program_data import with_data
+    from repro.runs.description import PlannedRun
+    from repro.runs.plan import BENCH, SMOKE
 
     session = Session(
         invocation=invocation,
@@ -61,7 +63,7 @@ def bench(
     refuse_misplaced(invocation.texts, name)
     chosen_launcher = session.launcher(name, before)
 
-    def new_plan() -> tuple[Plan, dict]:
+    def new_plan() -> PlannedRun:
         chosen = chosen_cases(model, cases)
         gpus = 0 if scale == SMOKE else gpu_count()
         baseline = None if name else baseline_program_of(baseline_python, baselines, gpus, precision)
@@ -77,11 +79,11 @@ def bench(
         )
         plan = chosen_launcher.plan(chosen, wanted)
         plan = with_data(plan, data, chosen_launcher.sees_this_machine, chosen_launcher.data_refusal)
-        return plan, {"baseline": baseline.as_json()} if baseline else {}
+        return PlannedRun(plan=plan, baseline=baseline)
 
     if dry_run:
-        print("\n".join(chosen_launcher.dry_run(planned(before) if before else new_plan()[0])))
+        print("\n".join(chosen_launcher.dry_run(before.description().plan if before else new_plan().plan)))
     elif name:
         session.run_on_cluster(before, chosen_launcher, new_plan)
     else:
-        session.run_here(before, lambda: session.create_here(*new_plan(), leave_out=True))
+        session.run_here(before, lambda: session.create_here(new_plan(), leave_out=True))

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro.cli.options import LibraryOptions, RunOptions, refuse_misplaced
-from repro.cli.session import Session, baseline_program_of, chosen_cases, chosen_model, planned
+from repro.cli.session import Session, baseline_program_of, chosen_cases, chosen_model
 from repro.cli.settings import Invocation, OptionError, task
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
+from repro.utils.errors import PlanError
 
 if TYPE_CHECKING:
     from repro.launch.gpu_pool import GpuPool
     from repro.planning.datasets import Dataset
-    from repro.planning.plan import Plan
+    from repro.runs.description import PlannedRun
+    from repro.runs.plan import Plan
     from repro.runs.record import Run
 
 RUN = "go on with this run as it was planned, by its name; failed attempts are tried again"
@@ -40,11 +42,12 @@ def curves(
     """
     from repro.planning.datasets import text_dataset
     from repro.planning.loss_curves import KIND, make_curve_plan
+    from repro.runs.description import PlannedRun
 
-    def make_plan(gpus: int, datasets: dict[str, Dataset]) -> tuple[Plan, dict]:
+    def make_plan(gpus: int, datasets: dict[str, Dataset]) -> PlannedRun:
         text = datasets["text"]
         plan = make_curve_plan(gpus, text.data, repeats, chosen_model(model), cases or None, program)
-        return plan, {"datasets": [text.facts]}
+        return PlannedRun(plan=plan, datasets=(text.facts,))
 
     session = Session(
         invocation=invocation,
@@ -74,9 +77,8 @@ def convergence(
     from repro.planning.convergence import KIND, make_convergence_plan
     from repro.planning.datasets import datasets_for
 
-    def make_plan(gpus: int, datasets: dict[str, Dataset]) -> tuple[Plan, dict]:
-        plan, goals = make_convergence_plan(gpus, datasets, repeats, programs=program)
-        return plan, {"datasets": [dataset.facts for dataset in datasets.values()], "goals": goals}
+    def make_plan(gpus: int, datasets: dict[str, Dataset]) -> PlannedRun:
+        return make_convergence_plan(gpus, datasets, repeats, programs=program)
 
     session = Session(
         invocation=invocation,
@@ -91,7 +93,7 @@ def convergence(
 def _run_trainings(
     session: Session,
     kind: str,
-    make_plan: Callable[[int, dict[str, Dataset]], tuple[Plan, dict]],
+    make_plan: Callable[[int, dict[str, Dataset]], PlannedRun],
     datasets: Callable[[], dict[str, Dataset]],
     jobs: int | None,
 ) -> None:
@@ -112,7 +114,7 @@ def _run_trainings(
     if name:
         chosen, made = session.launcher(name), datasets()
 
-        def new_plan() -> tuple[Plan, dict]:
+        def new_plan() -> PlannedRun:
             there = {
                 name: replace(dataset, folder=Path(chosen.dataset_folder(dataset))) for name, dataset in made.items()
             }
@@ -126,7 +128,7 @@ def _run_trainings(
         return GpuPool((), most or 1) if plan.device == "cpu" else GpuPool(visible_gpus(), most)
 
     def new_run() -> Run:
-        return session.create_here(*make_plan(gpu_count(), datasets()))
+        return session.create_here(make_plan(gpu_count(), datasets()))
 
     session.run_here(before, new_run, pool_of=pool_of if find(kind).side_by_side else None)
 
@@ -153,8 +155,10 @@ def profile(
     from repro.images.stack import TRACER, build_forward, find_cupti
     from repro.launch.traced import traced_here, traced_on_nodes
     from repro.planning.baselines import variants_of
-    from repro.planning.plan import PUBLISHED, PlanError, Wanted
+    from repro.planning.plan import Wanted
     from repro.planning.profiling import KIND, as_profile
+    from repro.runs.description import PlannedRun
+    from repro.runs.plan import PUBLISHED
 
     chosen_libraries = libraries.libraries(cupti, baseline_python)
     session = Session(
@@ -171,7 +175,7 @@ def profile(
     if refusal := chosen_launcher.trace_refusal():
         raise PlanError(refusal)
 
-    def new_plan() -> tuple[Plan, dict]:
+    def new_plan() -> PlannedRun:
         chosen = chosen_cases(model, cases)
         gpus = chosen_launcher.gpus
         baseline = None if name else baseline_program_of(baseline_python, baselines, gpus, precision)
@@ -184,7 +188,7 @@ def profile(
             baselines=variants,
             programs=program,
         )
-        return as_profile(chosen_launcher.plan(chosen, wanted)), {"baseline": baseline.as_json()} if baseline else {}
+        return PlannedRun(plan=as_profile(chosen_launcher.plan(chosen, wanted)), baseline=baseline)
 
     if name:
         from repro.launch.nodes.tracing import Tracing
@@ -192,10 +196,10 @@ def profile(
         tracing = Tracing(cupti or "")
         session.run_on_cluster(before, chosen_launcher, new_plan, (), lambda made: traced_on_nodes(made, tracing))
         return
-    plan, more = (planned(before), {}) if before else new_plan()
+    planned = before.description() if before else new_plan()
     cupti_here, tracer = find_cupti(chosen_libraries), build_forward(TRACER)
 
     def new_run() -> Run:
-        return session.create_here(plan, more, leave_out=True)
+        return session.create_here(planned, leave_out=True)
 
     session.run_here(before, new_run, lambda made: traced_here(made, tracer, cupti_here))

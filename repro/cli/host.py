@@ -14,9 +14,9 @@ from repro.cli.options import LOCAL, REMOTE, AttemptOptions, LibraryOptions, ref
 from repro.cli.session import chosen_cases
 from repro.cli.settings import Exit, Invocation, OptionError, task
 from repro.models.registry import spec_of
-from repro.planning.plan import SMOKE
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
 from repro.runs.files import read_json
+from repro.runs.plan import SMOKE
 from repro.runs.record import write_json
 from repro.targets import command_line
 from repro.utils.errors import BAD_INPUT, FAILED, INTERRUPTED

@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from repro.images.stack import Libraries
 from repro.runs.record import RUNS
-
-if TYPE_CHECKING:
-    pass
+from repro.utils.errors import PlanError
 
 LOCAL = ("BASELINE_PYTHON", "CUBLAS", "CUDNN", "IMAGE", "JOBS", "STACK")
 """Options that mean something on one machine only."""
@@ -69,8 +66,6 @@ def refuse_misplaced(
     given: Collection[str], cluster: str | None, local: Collection[str] = LOCAL, remote: Collection[str] = REMOTE
 ) -> None:
     """PlanError for options, out of those that were `given`, that mean nothing where the ranks run: on the nodes of a cluster, or on this machine."""
-    from repro.planning.plan import PlanError
-
     wrong = ", ".join(name for name in (local if cluster else remote) if name in given)
     if wrong and cluster:
         raise PlanError(f"{wrong}: for runs on one machine; leave it out with CLUSTER")

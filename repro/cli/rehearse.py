@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from repro.cli.options import RunOptions, RuntimeOptions, refuse_misplaced
-from repro.cli.session import Session, chosen_cases, planned
+from repro.cli.session import Session, chosen_cases
 from repro.cli.settings import Invocation, task
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
 
 if TYPE_CHECKING:
-    from repro.planning.plan import Plan
+    from repro.runs.description import PlannedRun
 
 
 @task(
@@ -41,6 +41,7 @@ def rehearse(
     """
     from repro.launch.rank_pool import RankPool
     from repro.planning.rehearsal import KIND, make_rehearsal_plan
+    from repro.runs.description import PlannedRun
 
     session = Session(invocation=invocation, options=options, model=model, runtime=runtime)
     before = session.before(KIND)
@@ -48,17 +49,18 @@ def rehearse(
     refuse_misplaced(invocation.texts, name)
     chosen_launcher = session.launcher(name, before)
 
-    def new_plan() -> tuple[Plan, dict]:
+    def new_plan() -> PlannedRun:
         chosen = chosen_cases(model, cases)
-        return make_rehearsal_plan(chosen, program, max_ranks, iterations, chosen_launcher.misfit), {}
+        plan = make_rehearsal_plan(chosen, program, max_ranks, iterations, chosen_launcher.misfit)
+        return PlannedRun(plan=plan)
 
     if dry_run:
-        print("\n".join(chosen_launcher.dry_run(planned(before) if before else new_plan()[0])))
+        print("\n".join(chosen_launcher.dry_run(before.description().plan if before else new_plan().plan)))
     elif name:
         session.run_on_cluster(before, chosen_launcher, new_plan)
     else:
         session.run_here(
             before,
-            lambda: session.create_here(*new_plan()),
+            lambda: session.create_here(new_plan()),
             pool_of=lambda plan: RankPool.of_this_machine(plan, jobs),
         )

@@ -204,7 +204,7 @@ def _keep(run: str, runs: Path, host: str, named: str | None) -> None:
     key, signer = chosen_key(host, digests.signer(host, target.parents[2] / digests.NAME), named)
     with exit_statuses(FAILED), reading(source):
         if not folder:
-            commit = Run(source).environment().git_commit
+            commit = Run(source).description().environment.git_commit
             if not commit or history().holds(commit) is False:
                 raise RecordError(
                     f"{source}: its commit, {commit or 'none'}, is in no branch or tag of this repository, so that "

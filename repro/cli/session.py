@@ -11,23 +11,23 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from repro.cli.options import RunOptions, RuntimeOptions
 from repro.cli.settings import Exit, Invocation, exit_statuses
 from repro.images.stack import Libraries
-from repro.utils.errors import FAILED, INTERRUPTED
+from repro.utils.errors import FAILED, INTERRUPTED, PlanError
 from repro.utils.signals import heed_signals
 
 if TYPE_CHECKING:
     from repro.launch.attempt import Limits
     from repro.launch.base import AttemptOf, Launcher, LaunchSession, Places
     from repro.launch.local import LocalLauncher
-    from repro.planning.baselines import BaselineProgram
     from repro.planning.datasets import Dataset
-    from repro.planning.plan import Plan
     from repro.published.cases import Case
+    from repro.runs.description import BaselineProgram, PlannedRun
     from repro.runs.environment import Environment
+    from repro.runs.plan import Plan
     from repro.runs.record import Run
 
 SMOKE_STALL_TIMEOUT_S, STALL_TIMEOUT_S = 120, 900
@@ -54,7 +54,6 @@ class Session:
         PlanError if it is of another `kind` or ran other code, RecordError if it was kept.
         """
         from repro.launch.program_code import refuse_other_code
-        from repro.planning.plan import PlanError
         from repro.runs.manifest import check_recordable
         from repro.runs.record import Run
 
@@ -62,22 +61,20 @@ class Session:
             return None
         run = Run.open(self.options.run, self.options.runs)
         check_recordable(run)
-        if planned(run).kind != kind:
+        if run.description().plan.kind != kind:
             raise PlanError(f"RUN={run.id} is no run of make {self.task}")
         refuse_other_code(run, trainer_command())
         return run
 
-    def create(self, plan: Plan, environment: Environment, **more: Any) -> Run:
-        """Make the folder of a new run; `more` is kept in its description besides the plan."""
+    def create(self, planned: PlannedRun, environment: Environment) -> Run:
+        """Make the folder of a new run."""
+        from repro.runs.description import RunDescription
         from repro.runs.record import Run
 
-        description = {
-            "created": time.time(),
-            "command": self.invocation.command,
-            "environment": environment.as_json(),
-            "plan": plan.as_json(),
-        }
-        return Run.create(f"{self.model}-{plan.label}", description | more, self.options.runs)
+        description = RunDescription(
+            **vars(planned), created=time.time(), command=self.invocation.command, environment=environment
+        )
+        return Run.create(f"{self.model}-{planned.plan.label}", description, self.options.runs)
 
     def run_here(
         self,
@@ -93,31 +90,30 @@ class Session:
         """
         heed_signals()
         run = before or new_run()
-        plan = planned(run)
+        description = run.description()
+        plan = description.plan
         pool = pool_of(plan) if pool_of else None
         with self.launcher_here().open(self.invocation.command) as session:
             if before:
-                _compared(session, plan, run.environment())
+                _compared(session, plan, description.environment)
             self.carry_out(run, plan, changed(session.attempts(run, plan, self.limits(plan))), pool)
 
     def run_on_cluster(
         self,
         before: Run | None,
         launcher: Launcher,
-        new_plan: Callable[[], tuple[Plan, dict]],
+        new_plan: Callable[[], PlannedRun],
         datasets: Sequence[Dataset] = (),
         changed: Callable[[AttemptOf], AttemptOf] = lambda attempt_of: attempt_of,
     ) -> None:
         """Go on with a run, or with a new one, where a cluster's launcher opens.
 
-        `new_plan()` gives the plan and what its run records besides; `datasets` are brought to where ranks find them;
-        `changed` may wrap what makes the attempts.
+        `datasets` are brought to where ranks find them; `changed` may wrap what makes the attempts.
         """
-        from repro.planning.plan import PlanError
-
         heed_signals()
-        plan, more = (planned(before), {}) if before else new_plan()
-        recorded = before.environment() if before else None
+        description = before.description() if before else None
+        planned = description or new_plan()
+        plan, recorded = planned.plan, description.environment if description else None
         with launcher.open(self.invocation.command) as session:
             if recorded:
                 session.check_unchanged(recorded)
@@ -130,21 +126,20 @@ class Session:
             if missing := session.missing_data(plan):
                 raise PlanError("\n".join(missing))
             plan, kernels = _compared(session, plan, recorded, leave_out=not before)
-            if plan.variants:
-                more |= {"baseline": session.baselines(plan).as_json()}
+            baseline = session.baselines(plan) if plan.variants else planned.baseline
             places = self._places(session, plan)
-            run = before or self.create(plan, replace(session.environment(plan), kernels=kernels), **more)
+            run = before or self.create(
+                replace(planned, plan=plan, baseline=baseline), replace(session.environment(plan), kernels=kernels)
+            )
             limits = self.limits(plan, launcher.patience)
             self.carry_out(run, plan, changed(session.attempts(run, plan, limits)), places)
 
     def cluster_of(self, before: Run | None) -> str | None:
         """The cluster that was named, or that of the run to go on with, which must be the same."""
-        from repro.planning.plan import PlanError
-
         cluster = self.options.cluster
         if before is None:
             return cluster
-        recorded = before.environment().cluster or {}
+        recorded = before.description().environment.cluster or {}
         if cluster and Path(cluster).name != recorded.get("name"):
             where = f"on cluster {recorded['name']}" if recorded else "on one machine"
             raise PlanError(f"RUN={before.id} was begun {where}; go on with it there, or leave RUN out")
@@ -155,8 +150,6 @@ class Session:
 
         PlanError if side by side is asked for where it cannot be.
         """
-        from repro.planning.plan import PlanError
-
         if self.options.side_by_side is False:
             return None
         try:
@@ -181,7 +174,7 @@ class Session:
         from repro.cluster.cluster import load_cluster, with_runtime
 
         options, described = self.options, load_cluster(cluster)
-        recorded = (before and before.environment().cluster) or {}
+        recorded = (before and before.description().environment.cluster) or {}
         described = with_runtime(described, self.runtime.runtime or recorded.get("runtime"), options.launcher)
         launch = LaunchOptions(
             described,
@@ -237,10 +230,10 @@ class Session:
             raise Exit(f"{problems}; the reports say why. Try the failed ones again with: {again}", FAILED)
         print(rendered.findings.summary())
 
-    def create_here(self, plan: Plan, more: dict, leave_out: bool = False) -> Run:
-        """Make the folder of a new run on this machine; `more` is kept in its description besides the plan."""
-        plan, environment = self.on_this_machine(plan, leave_out)
-        return self.create(plan, environment, **more)
+    def create_here(self, planned: PlannedRun, leave_out: bool = False) -> Run:
+        """Make the folder of a new run on this machine."""
+        plan, environment = self.on_this_machine(planned.plan, leave_out)
+        return self.create(replace(planned, plan=plan), environment)
 
     def on_this_machine(self, plan: Plan, leave_out: bool = False) -> tuple[Plan, Environment]:
         """A new plan, and what its run records of this machine.
@@ -255,7 +248,7 @@ class Session:
     def limits(self, plan: Plan, patience: float = 1.0) -> Limits:
         """How long an attempt of this plan may take, and be silent; without an option, a cluster's `patience` times as long."""
         from repro.launch.attempt import Limits
-        from repro.planning.plan import SMOKE
+        from repro.runs.plan import SMOKE
 
         timeout_s = SMOKE_STALL_TIMEOUT_S if plan.scale == SMOKE else STALL_TIMEOUT_S
         return Limits(self.options.stall_timeout or timeout_s * patience, _attempt_s(self.options, patience))
@@ -278,13 +271,6 @@ def chosen_cases(model: str, cases: str | None) -> tuple[Case, ...]:
     from repro.published.cases import load_catalogue
 
     return load_catalogue().select(chosen_model(model), cases or None)
-
-
-def planned(run: Run) -> Plan:
-    """The plan that a run was begun with."""
-    from repro.planning.plan import Plan
-
-    return Plan.from_json(run.description()["plan"])
 
 
 def trainer_command() -> tuple[str, ...]:

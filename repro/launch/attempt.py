@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -198,10 +197,3 @@ class StallDetector:
         if now - self._started > self._limits.total_s:
             return Failure("no end after {seconds:.0f} s, the limit for one run", {"seconds": self._limits.total_s})
         return None
-
-
-def free_port() -> int:
-    """A TCP port that is free on the loopback address now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -14,19 +14,21 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 from repro.images.stack import Libraries
 from repro.launch.attempt import Attempt, Limits
-from repro.planning.plan import Plan, PlanError, Wanted
+from repro.planning.plan import Wanted
 from repro.planning.schedule import Block
-from repro.planning.unit import Unit
 from repro.published.cases import Case
 from repro.published.trainer_config import TrainerConfig
 from repro.runs.environment import Environment
+from repro.runs.plan import Plan
 from repro.runs.record import Run
+from repro.runs.unit import Unit
+from repro.utils.errors import PlanError
 
 if TYPE_CHECKING:
     from repro.cluster.cluster import Cluster
     from repro.launch.kernels import Kernels
-    from repro.planning.baselines import BaselineProgram
     from repro.planning.datasets import Dataset
+    from repro.runs.description import BaselineProgram
 
 AttemptOf = Callable[[Unit, Path], Attempt]
 """Makes the attempt of a unit in a folder, which exists and is empty."""

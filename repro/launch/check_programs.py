@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from repro.launch.attempt import Attempt, Outcome
-from repro.planning.unit import TF32
 from repro.published.cases import Layout
 from repro.published.trainer_config import SYNTHETIC, TrainerConfig, TrainingData
+from repro.runs.unit import TF32
 
 
 class CheckProgram(Protocol):

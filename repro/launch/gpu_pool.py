@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from repro.planning.schedule import Block
-from repro.planning.unit import Unit
+from repro.runs.unit import Unit
 
 
 class GpuPool:

@@ -19,8 +19,8 @@ from repro.launch.check_programs import CheckConfig, ProgramOf
 from repro.models.extensions import folders_of
 from repro.models.programs import KINDS
 from repro.models.registry import specs
-from repro.planning.plan import Plan
-from repro.planning.unit import TF32
+from repro.runs.plan import Plan
+from repro.runs.unit import TF32
 from repro.utils.filelock import exclusive
 from repro.utils.i18n import N_
 from repro.utils.paths import CACHE, TRAINER_PYTHON, TRAINERS, named_by_time, sha256

@@ -21,13 +21,15 @@ from repro.launch.local_container import LocalContainer
 from repro.launch.rank_pool import free_mib
 from repro.launch.select import register
 from repro.planning.baselines import recorded_command
-from repro.planning.plan import Plan, PlanError, Wanted, make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.planning.profiling import FOR_GPUS
 from repro.planning.rehearsal import memory_mib
 from repro.published.cases import Case
 from repro.published.trainer_config import TrainerConfig
 from repro.runs.environment import Environment
+from repro.runs.plan import Plan
 from repro.runs.record import Run
+from repro.utils.errors import PlanError
 from repro.utils.i18n import N_
 from repro.utils.paths import ROOT
 
@@ -157,10 +159,10 @@ class LocalSession(LaunchSession):
 
     def attempts(self, run: Run, plan: Plan, limits: Limits) -> AttemptOf:
         """With the stack and the baselines' command that the run recorded."""
-        options, description, recorded = self.launcher.options, run.description(), run.environment()
-        baseline = recorded_command(description["baseline"], options.baseline) if "baseline" in description else ()
-        stack = self.launcher.stack(plan, recorded)
-        container = self.launcher.container(stack, recorded)
+        options, description = self.launcher.options, run.description()
+        baseline = recorded_command(description.baseline, options.baseline) if description.baseline else ()
+        stack = self.launcher.stack(plan, description.environment)
+        container = self.launcher.container(stack, description.environment)
         return local_attempts(
             limits,
             options.port,

@@ -28,7 +28,6 @@ from repro.launch.attempt import (
     OnEvent,
     Outcome,
     StallDetector,
-    free_port,
     ignore,
     interruptible,
 )
@@ -37,12 +36,13 @@ from repro.launch.check_programs import CheckConfig, ProgramConfig, ProgramOf
 from repro.launch.gpu_sampler import Sampler
 from repro.launch.local_container import LocalContainer
 from repro.planning.program_data import STANDINS
-from repro.planning.unit import Unit
 from repro.runs.failures import Failure, explain_logs, last_lines
 from repro.runs.record import write_json
+from repro.runs.unit import Unit
 from repro.utils.errors import ReproError
 from repro.utils.i18n import N_
 from repro.utils.paths import ROOT, TRAINER, TRAINER_PYTHON
+from repro.utils.ports import free_port
 from repro.utils.signals import as_of_a_process
 
 POLL_S = 0.1

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from repro.models.extensions import folders_of
-from repro.planning.plan import PlanError
 from repro.runs.program_files import SHARED, files_digest, folders_of_program, left_out
 from repro.runs.program_versions import BASELINES, TRAINERS
 from repro.runs.record import Run
+from repro.utils.errors import PlanError
 from repro.utils.paths import PACKAGE, ROOT, sha256_of
 
 GIT_S = 30
@@ -40,10 +40,9 @@ def program_code(folder: str, program: str, replaced: Sequence[str] = (), root: 
 
 def refuse_other_code(run: Run, replaced: Sequence[str] = ()) -> None:
     """PlanError unless the programs of a run's successful attempts are what they would be now."""
-    units = run.description()["plan"]["units"]
     programs = {
-        unit["name"]: (BASELINES if unit.get("baseline_of") else TRAINERS, unit["program"], unit.get("model", ""))
-        for unit in units
+        unit.name: (BASELINES if unit.baseline_of else TRAINERS, unit.program, unit.model)
+        for unit in run.description().plan.units
     }
     now: dict[tuple[str, str, str], dict] = {}
     for attempt in run.attempts():

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 
 from repro.launch.attempt import Event
 from repro.launch.rank_monitor import Watch
-from repro.planning.plan import Plan
-from repro.planning.unit import Unit
 from repro.runs.attempts import AttemptRecord
+from repro.runs.plan import Plan
+from repro.runs.unit import Unit
 from repro.utils.printable import printable
 
 if TYPE_CHECKING:

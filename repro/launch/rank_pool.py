@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from repro.planning.plan import Plan
 from repro.planning.rehearsal import memory_mib
 from repro.planning.schedule import Block
-from repro.planning.unit import Unit
+from repro.runs.plan import Plan
+from repro.runs.unit import Unit
 
 
 class RankPool:

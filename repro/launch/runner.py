@@ -22,14 +22,14 @@ from repro.launch.base import AttemptOf, Places
 from repro.launch.gpu_pool import GpuPool
 from repro.launch.program_code import BASELINES, TRAINERS, program_code
 from repro.launch.progress import Display
-from repro.planning.plan import PUBLISHED, Plan
 from repro.planning.schedule import Block, drawn, in_order, startable
-from repro.planning.unit import Unit
 from repro.published.logs import LogError
 from repro.runs.attempts import AttemptRecord, Neighbour
 from repro.runs.failures import Failure
 from repro.runs.metrics import METRICS, DamagedLine, damage, damaged_lines, events
+from repro.runs.plan import PUBLISHED, Plan
 from repro.runs.record import ATTEMPT, RecordError, Run, disk_error
+from repro.runs.unit import Unit
 
 MIN_FREE_MIB = 200
 WAKE_S = 0.2

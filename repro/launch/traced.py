@@ -15,9 +15,9 @@ from repro.launch.agent.ranks import TRACE, TRACE_NAME
 from repro.launch.attempt import Attempt, OnEvent, Outcome, PlacedAttempt, ignore
 from repro.launch.base import AttemptOf
 from repro.launch.local_attempt import LocalAttempt
-from repro.planning.unit import Unit
 from repro.runs.metrics import METRICS
 from repro.runs.record import write_text
+from repro.runs.unit import Unit
 from repro.utils.i18n import N_
 
 if TYPE_CHECKING:

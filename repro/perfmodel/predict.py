@@ -19,7 +19,7 @@ from repro.planning.derived import case_of
 from repro.published.cases import Case
 
 if TYPE_CHECKING:
-    from repro.planning.unit import Unit
+    from repro.runs.unit import Unit
 
 FITTED_ON = "v100-16"
 """The GPU of the published cluster, on which the constants are fitted."""

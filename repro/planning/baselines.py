@@ -4,14 +4,14 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from repro.bootstrap import BASELINES
 from repro.models.variants import DEFAULT, MEGATRON, VARIANTS
-from repro.planning.plan import PlanError
-from repro.planning.unit import TF32
+from repro.runs.description import BaselineProgram
+from repro.runs.unit import TF32
 from repro.targets import CU102, PINNED_BASELINES
+from repro.utils.errors import PlanError
 from repro.utils.paths import PACKAGE
 
 OF_TF32 = ("pytorch-tf32",)
@@ -35,24 +35,6 @@ print(json.dumps({
 OF_ERA = ("pytorch-unfused",)
 """The variants by default in the pinned environment of the published era, whose PyTorch has no fused attention."""
 COMPILED = ("pytorch-compiled", *MEGATRON)
-
-
-@dataclass(frozen=True)
-class BaselineProgram:
-    """How baselines are started, the versions reported by their interpreter, and the variants to run.
-
-    `image` is that of their containers on a cluster's nodes, "" without containers. `lock` is the file that pins their
-    environment, "" for one that the user named.
-    """
-
-    command: tuple[str, ...]
-    versions: dict = field(default_factory=dict)
-    variants: tuple[str, ...] = DEFAULT
-    image: str = ""
-    lock: str = ""
-
-    def as_json(self) -> dict:
-        return asdict(self)
 
 
 def baseline_program(
@@ -131,15 +113,15 @@ def variants_of(names: Iterable[str]) -> tuple[str, ...]:
     return variants
 
 
-def recorded_command(baseline: dict, given: tuple[str, ...] = ()) -> tuple[str, ...]:
+def recorded_command(baseline: BaselineProgram, given: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The recorded command of a resumed run: an interpreter with this checkout's program, or what is `given` for tests.
 
     PlanError if it is another, as a record from elsewhere may have, or if its interpreter no longer exists.
     """
-    command = tuple(baseline["command"])
+    command = baseline.command
     if not command or (command != given and command[1:] != (str(SCRIPT),)):
         raise PlanError(
-            f"this run's baselines were started by `{' '.join(map(str, command))}`, which is not the program of this "
+            f"this run's baselines were started by `{' '.join(command)}`, which is not the program of this "
             "checkout; begin a new run"
         )
     if not shutil.which(command[0]):

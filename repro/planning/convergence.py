@@ -6,11 +6,13 @@ from repro.models.registry import spec_of
 from repro.models.spec import Convergence, ConvergenceTraining, ModelSpec
 from repro.planning.datasets import Dataset
 from repro.planning.loss_curves import RULE
-from repro.planning.plan import REDUCED, Plan, PlanError
 from repro.planning.programs import DEFAULT_PROGRAMS, in_programs
 from repro.planning.trainer_config import small_config
-from repro.planning.unit import Unit
+from repro.runs.description import Goal, PlannedRun
 from repro.runs.failures import Failure
+from repro.runs.plan import REDUCED, Plan
+from repro.runs.unit import Unit
+from repro.utils.errors import PlanError
 from repro.utils.i18n import N_
 
 KIND = "convergence"
@@ -25,8 +27,8 @@ def make_convergence_plan(
     repeats: int = 1,
     iterations: int | None = None,
     programs: tuple[str, ...] = DEFAULT_PROGRAMS,
-) -> tuple[Plan, dict]:
-    """Plan the trainings on one device, and the goal of each unit, for run.json.
+) -> PlannedRun:
+    """Plan the trainings on one device, with the goal of each unit.
 
     Parameters
     ----------
@@ -48,7 +50,8 @@ def make_convergence_plan(
             for unit in in_programs(published, programs):
                 units.append(unit)
                 goals[unit.name] = _goal(training, dataset)
-    return Plan(REDUCED, device, repeats, tuple(units), kind=KIND), goals
+    plan = Plan(REDUCED, device, repeats, tuple(units), kind=KIND)
+    return PlannedRun(plan=plan, datasets=tuple(dataset.facts for dataset in datasets.values()), goals=goals)
 
 
 def training_of(model: str, device: str) -> tuple[ModelSpec, Convergence, ConvergenceTraining]:
@@ -94,11 +97,11 @@ def _unit(
     return Unit(name, spec.name, config, RULE, training.global_batch, report=spec.programs[-1].report)
 
 
-def _goal(training: ConvergenceTraining, dataset: Dataset) -> dict:
+def _goal(training: ConvergenceTraining, dataset: Dataset) -> Goal:
     """The goal, from the data's own entropy; trainers print nats, entropies are in bits."""
     if dataset.facts["kind"] == "text":
         bits, meaning = dataset.facts["entropies_bits"][training.goal], Failure(TEXT_GOAL, {"order": training.goal})
     else:
         bits = dataset.facts["label_entropy_bits"] / training.goal
         meaning = Failure(DIGITS_GOAL, {"divisor": training.goal})
-    return {"limit": bits * math.log(2), "meaning": meaning.as_json()}
+    return Goal(bits * math.log(2), meaning)

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro.models.registry import specs
-from repro.planning.plan import PlanError
 from repro.published.trainer_config import TrainingData
 from repro.runs.record import write_json
+from repro.utils.errors import PlanError
 from repro.utils.paths import CACHE, TRAINER_PYTHON, TRAINERS
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from repro.planning.unit import TF32, PlanError, Unit
 from repro.published.cases import Case, Layout
+from repro.runs.unit import TF32, Unit
+from repro.utils.errors import PlanError
 from repro.utils.i18n import N_
 
 NO_PORT = N_("was measured with {framework}, whose program has no port here")

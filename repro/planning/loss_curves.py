@@ -8,13 +8,14 @@ from typing import Any
 
 from repro.models.registry import specs
 from repro.models.spec import ModelSpec
-from repro.planning.plan import REDUCED, Plan, PlanError
 from repro.planning.programs import DEFAULT_PROGRAMS, in_programs
 from repro.planning.trainer_config import SEED, SINGLE, small_config
-from repro.planning.unit import Unit
 from repro.published.cases import Layout
 from repro.published.rules import MeanRows
 from repro.published.trainer_config import SYNTHETIC, TrainerConfig, TrainingData
+from repro.runs.plan import REDUCED, Plan
+from repro.runs.unit import Unit
+from repro.utils.errors import PlanError
 from repro.utils.i18n import N_
 
 KIND = "curves"

@@ -2,9 +2,9 @@
 
 from dataclasses import asdict, replace
 
-from repro.planning.plan import Plan
-from repro.planning.unit import Unit
 from repro.published.rules import MeanRows
+from repro.runs.plan import Plan
+from repro.runs.unit import Unit
 
 KIND = "profile"
 ITERATIONS, INTERVAL = 40, 10

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from repro.models.programs import PUBLISHED, TEXT_FILES, Program
 from repro.models.token_files import TokenFileError, read_index
-from repro.planning.plan import SMOKE, Plan, PlanError
 from repro.planning.trainer_config import reference_config
-from repro.planning.unit import Unit
 from repro.published.cases import Layout
 from repro.published.ports import published_program
 from repro.published.trainer_config import SYNTHETIC, TrainingData
+from repro.runs.plan import SMOKE, Plan
+from repro.runs.unit import Unit
+from repro.utils.errors import PlanError
 from repro.utils.paths import CACHE
 
 STANDINS = CACHE / "standins"

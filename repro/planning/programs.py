@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from repro.models.programs import KINDS, PUBLISHED, TUNED
-from repro.planning.unit import Unit
+from repro.runs.unit import Unit
 
 Programs = tuple[Literal["published", "tuned"], ...]
 """Members of `repro.models.programs.KINDS`, as the type of an option."""

@@ -9,15 +9,17 @@ from dataclasses import asdict, replace
 from repro.models.programs import PUBLISHED, TUNED
 from repro.models.registry import spec_of
 from repro.planning.derived import shrink, shrunk_case, with_port
-from repro.planning.plan import PARITY_ITERATIONS, REDUCED, Plan, PlanError, of_length
+from repro.planning.plan import PARITY_ITERATIONS, of_length
 from repro.planning.program_data import standin_of
 from repro.planning.programs import DEFAULT_PROGRAMS, in_programs
 from repro.planning.trainer_config import config_of
-from repro.planning.unit import Unit
 from repro.published.cases import Case, Layout
 from repro.published.census import parameter_tensors
 from repro.published.ports import published_program
 from repro.published.trainer_config import SYNTHETIC, TrainerConfig, TrainingData
+from repro.runs.plan import REDUCED, Plan
+from repro.runs.unit import Unit
+from repro.utils.errors import PlanError
 
 KIND = "rehearsal"
 SAMPLES_PER_RANK = 4

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from repro.analysis.compare_runs import Pair, RunComparison
-from repro.planning.plan import SMOKE
 from repro.report.document import Block, Cell, Column, Document, Section, Table, Text, markdown
 from repro.report.run.baselines import interval
 from repro.report.tables import Field, count, decimals, table, words
+from repro.runs.plan import SMOKE
 from repro.runs.record import RecordError, disk_error, write_json, write_text
 from repro.utils import output
 from repro.utils.i18n import LANGUAGES, N_, Translate, catalogue

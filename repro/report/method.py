@@ -40,6 +40,7 @@ def build(language: str) -> Document:
         ("ratios", _("How ratios are formed"), _ratios(_)),
         ("sessions", _("Sessions and intervals"), _sessions(_)),
         ("memory", _("How memory is counted"), _memory(_)),
+        ("profiles", _("What a profile shows"), _profiles(_)),
         ("comparable", _("What can be compared with the published figures"), _comparable(_)),
         ("expectation", _("What is expected"), _expected(_)),
         ("kernels", _("How newer kernels were timed"), (how_timed(_),)),
@@ -145,6 +146,16 @@ def _memory(_: Translate) -> tuple[str, ...]:
             "libraries. It includes what each framework's allocator keeps in reserve, so a lower figure need not mean that less "
             "is needed. Newer libraries than the published ones take more of it, so a difference from a published figure is not "
             "the trainer's alone."
+        ),
+    )
+
+
+def _profiles(_: Translate) -> tuple[str, ...]:
+    return (
+        _(
+            "A profile has one iteration on rank 0's GPU, every kernel traced. Tracing costs time, so it is not a throughput. "
+            "Where OneFlow is compared with a baseline, the last column names the class of kernels in which OneFlow takes "
+            "longest beyond the baseline. Profiles of older program code are in the list of all traced iterations only."
         ),
     )
 

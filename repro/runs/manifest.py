@@ -67,7 +67,7 @@ def check_recordable(run: Run) -> None:
     """RecordError for a run whose record is never written again: an archive, a kept run, a signed one."""
     folder = run.folder
     unpacked = (folder / KEPT).is_file()
-    if unpacked or (not (folder / MANIFEST).is_file() and is_kept(run.description()["id"])):
+    if unpacked or (not (folder / MANIFEST).is_file() and is_kept(run.description().id)):
         what = "is a kept run that was unpacked" if unpacked else f"is a kept run that has lost its {MANIFEST}"
         raise RecordError(f"{folder} {what}: a kept run is never recorded anew; RUN=<its archive> makes its report")
     if (folder / OWN[1]).is_file():

@@ -6,15 +6,14 @@ import os
 import re
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
-from repro.runs import form, translation
 from repro.runs.attempts import AttemptRecord, parse, serialise
-from repro.runs.environment import Environment
-from repro.runs.files import RecordError, RunPath, is_archive, lines, names, open_files, read_json
+from repro.runs.description import FORM, RunDescription
+from repro.runs.files import RecordError, RunPath, is_archive, lines, names, open_files, read_json, reading
 from repro.utils.printable import one_line
 from repro.utils.writing import write_bytes
 
@@ -65,8 +64,8 @@ class Run:
         return self.folder / ATTEMPTS
 
     @classmethod
-    def create(cls, label: str, description: dict, runs: Path = RUNS) -> "Run":
-        """Make the folder of a new run; `description` is kept as `run.json`."""
+    def create(cls, label: str, description: RunDescription, runs: Path = RUNS) -> "Run":
+        """Make the folder of a new run; its `run.json` is the description with the folder's name as its id."""
         stamp = time.strftime("%Y%m%d-%H%M%S")
         folder = runs / f"{stamp}-{label}"
         try:
@@ -77,7 +76,7 @@ class Run:
                     break
                 except FileExistsError:
                     folder = runs / f"{stamp}-{label}-{secrets.token_hex(2)}"
-            write_json(folder / "run.json", {"id": folder.name, **description})
+            write_json(folder / "run.json", replace(description, id=folder.name).as_json())
         except OSError as error:
             if not runs.is_dir():
                 raise RecordError(f"RUNS={runs}: no folder can be made there: {error.strerror}") from error
@@ -116,19 +115,16 @@ class Run:
         """The names of the last five runs in a folder, the latest first."""
         return sorted((path.parent.name for path in runs.glob("*/run.json") if path.is_file()), reverse=True)[:5]
 
-    def description(self) -> dict:
+    def description(self) -> RunDescription:
         """The plan and the machine, as written when the run was created, in the terms of today.
 
-        RecordError names a value that no run records (`repro.runs.form`).
+        RecordError names a value that no run records, or one that is missing.
         """
-        description = read_json(self.files / "run.json")
-        if fault := form.DESCRIPTION(description):
+        content = read_json(self.files / "run.json")
+        if fault := FORM(content):
             raise RecordError(f"{self.path}: run.json: {one_line(fault)}")
-        return translation.description(description)
-
-    def environment(self) -> Environment:
-        """The machine and the software that it was begun on; errors as `description` has them, KeyError if one is lacking."""
-        return Environment.from_json(self.description()["environment"])
+        with reading(self.path):
+            return RunDescription.from_json(content)
 
     def attempts(self) -> list[AttemptRecord]:
         """Every attempt that ended, in order. A last line cut off by a crash is passed over.

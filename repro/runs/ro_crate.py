@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from repro.runs.attempts import AttemptRecord
+from repro.runs.description import RunDescription
 from repro.runs.environment import Environment
 from repro.runs.files import RecordError
 
@@ -37,12 +38,11 @@ FORMATS = {
 }
 
 
-def metadata(description: dict, attempts: list[AttemptRecord], files: Mapping[str, tuple[str, int]]) -> bytes:
+def metadata(description: RunDescription, attempts: list[AttemptRecord], files: Mapping[str, tuple[str, int]]) -> bytes:
     """The crate's JSON-LD; RecordError without rocrate.
 
     Parameters
     ----------
-    description : the content of `run.json`.
     files : path to SHA-256 and size in bytes of every file but the crate's own and the manifest.
     """
     try:
@@ -51,15 +51,14 @@ def metadata(description: dict, attempts: list[AttemptRecord], files: Mapping[st
         raise RecordError(
             "packing a run needs rocrate: install the group `export` (`uv sync --group export`)"
         ) from None
-    crate, created = ROCrate(version="1.1"), _iso(description["created"])
-    environment = Environment.from_json(description["environment"])
+    crate, created = ROCrate(version="1.1"), _iso(description.created)
     crate.metadata.extra_terms["sha256"] = "https://schema.org/sha256"
     licence = _add(crate, "#license", "CreativeWork", name="No licence stated", description=NO_LICENCE)
     profile = _add(crate, PROCESS_RUN, "CreativeWork", name="Process Run Crate", version="0.5")
     about = {
-        "identifier": description["id"],
-        "name": f"OneFlow benchmark reproduction: run {description['id']}",
-        "description": f"Configurations, logs, metrics and results of `{description['command']}`",
+        "identifier": description.id,
+        "name": f"OneFlow benchmark reproduction: run {description.id}",
+        "description": f"Configurations, logs, metrics and results of `{description.command}`",
         "datePublished": created,
         "dateCreated": created,
         "conformsTo": profile,
@@ -69,13 +68,13 @@ def metadata(description: dict, attempts: list[AttemptRecord], files: Mapping[st
         crate.root_dataset[name] = value
     parts = {path: _file(crate, path, digest, size) for path, (digest, size) in files.items()}
     action = crate.add_action(
-        _software(crate, environment, attempts),
+        _software(crate, description.environment, attempts),
         "#run",
         parts["run.json"],
         [part for path, part in parts.items() if path != "run.json"],
         _action(description, attempts),
     )
-    crate.root_dataset["mentions"] = [action, *_hardware(crate, environment)]
+    crate.root_dataset["mentions"] = [action, *_hardware(crate, description.environment)]
     return (json.dumps(crate.metadata.generate(), ensure_ascii=False, indent=1) + "\n").encode()
 
 
@@ -96,15 +95,15 @@ def _file(crate: ROCrate, path: str, digest: str, size: int) -> Any:
     return crate.add_file(dest_path=quote(path), properties=properties)
 
 
-def _action(description: dict, attempts: list[AttemptRecord]) -> dict[str, str]:
+def _action(description: RunDescription, attempts: list[AttemptRecord]) -> dict[str, str]:
     ends = [attempt.ended for attempt in attempts]
     succeeded = [attempt.unit for attempt in attempts if attempt.status == "ok"]
     failed = len(attempts) - len(succeeded)
-    every = {unit["name"] for unit in description["plan"]["units"]} <= set(succeeded)
+    every = {unit.name for unit in description.plan.units} <= set(succeeded)
     return {
-        "name": description["command"],
+        "name": description.command,
         "description": f"{len(attempts)} attempts, of which {failed} did not succeed",
-        "startTime": _iso(description["created"]),
+        "startTime": _iso(description.created),
         **({"endTime": _iso(max(ends))} if ends else {}),
         "actionStatus": f"http://schema.org/{'Completed' if every else 'Failed'}ActionStatus",
     }

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from repro.runs.attempts import AttemptRecord
+from repro.runs.description import RunDescription
 from repro.runs.environment import Environment
 
 PAUSE_S = 6 * 3600.0
@@ -36,11 +37,10 @@ class RunSpan:
     environment: Environment
 
 
-def span(run: str, description: dict, attempts: Iterable[AttemptRecord]) -> RunSpan:
+def span(run: str, description: RunDescription, attempts: Iterable[AttemptRecord]) -> RunSpan:
     """A run's span, from its creation to the end of its last attempt."""
-    began = description["created"]
     ends = (attempt.ended for attempt in attempts)
-    return RunSpan(run, began, max(ends, default=began), Environment.from_json(description["environment"]))
+    return RunSpan(run, description.created, max(ends, default=description.created), description.environment)
 
 
 def sessions(spans: Iterable[RunSpan]) -> dict[str, str]:

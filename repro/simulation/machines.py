@@ -19,7 +19,6 @@ import json
 import os
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -55,6 +54,7 @@ from repro.simulation.nodes import CPU_CLUSTER, STARTED
 from repro.simulation.owners import PERSON, is_gone
 from repro.simulation.places import MACHINES, simulated_inventory
 from repro.simulation.qemu import Hardware
+from repro.utils.ports import free_port
 from repro.utils.progress import Stages, said_meanwhile
 
 MOST = 16
@@ -320,8 +320,8 @@ def up(
         image = docker_disk()
         _stop_unused_engine()
         make_key()
-        group = f"239.255.88.1:{_free_port(socket.SOCK_DGRAM)}"
-        ports = _free_ports(count)
+        group = f"239.255.88.1:{free_port()}"
+        ports = tuple(free_port() for _ in range(count))
         machines = Machines(name, str(system.folder), image, group, ports, owner, memory_mib, processors)
         machines.folder.mkdir(parents=True)
         machines.record()
@@ -370,21 +370,6 @@ def _public(key: Path) -> Path:
 
 def _number(node: str) -> int:
     return int(node.removeprefix("node"))
-
-
-def _free_ports(count: int) -> tuple[int, ...]:
-    """Ports of this machine's loopback that nobody has."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for opened in sockets:
-            opened.bind(("127.0.0.1", 0))
-        return tuple(opened.getsockname()[1] for opened in sockets)
-
-
-def _free_port(kind: socket.SocketKind) -> int:
-    with socket.socket(type=kind) as opened:
-        opened.bind(("", 0))
-        return opened.getsockname()[1]
 
 
 def main(argv: list[str]) -> None:

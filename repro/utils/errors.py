@@ -14,6 +14,10 @@ class ReproError(Exception):
     status: int = BAD_INPUT
 
 
+class PlanError(ReproError):
+    """Nothing can be run as asked; the message says why and what to do."""
+
+
 class FormatError(ReproError):
     """Output of a tool in a format that is not known here; the message shows how the output begins."""
 

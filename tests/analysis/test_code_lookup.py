@@ -14,7 +14,7 @@ from repro.published.cases import load_catalogue
 from repro.runs.history import History, history
 from tests.support.attempts import recorded
 from tests.support.paths import ROOT
-from tests.support.synthetic import ran_on
+from tests.support.synthetic import described, ran_on
 
 CASE = load_catalogue().case("DP_1x1x1_2_1536x16")
 PLAN = make_plan(
@@ -54,10 +54,9 @@ def code(root, unit):
 def said(root, codes, commit=None, past=None):
     """What is said of attempts with these codes, by their units."""
     commit = git(root, "rev-parse", "HEAD") if commit is None else commit
-    described = {"plan": PLAN.as_json()}
     attempts = [recorded({"unit": unit, **({"code": found} if found else {})}) for unit, found in codes]
-    here = ran_on(git_commit=commit)
-    run = SimpleNamespace(description=lambda: described, environment=lambda: here, attempts=lambda: attempts)
+    description = described(PLAN, environment=ran_on(git_commit=commit))
+    run = SimpleNamespace(description=lambda: description, attempts=lambda: attempts)
     return sentences(run, past or history(root), root)
 
 
@@ -153,8 +152,8 @@ def test_a_commit_without_the_program_is_named_unless_the_model_is_from_outside(
 
 
 def lacking(root, unproven, attempts=(), commit=None):
-    here = ran_on(git_commit=commit or git(root, "rev-parse", "HEAD"))
-    run = SimpleNamespace(environment=lambda: here, attempts=lambda: list(map(recorded, attempts)))
+    description = described(environment=ran_on(git_commit=commit or git(root, "rev-parse", "HEAD")))
+    run = SimpleNamespace(description=lambda: description, attempts=lambda: list(map(recorded, attempts)))
     history.cache_clear()
     return withheld(run, unproven, history(root), root)
 

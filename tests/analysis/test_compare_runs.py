@@ -8,10 +8,10 @@ import pytest
 
 from repro.analysis.compare_runs import compare
 from repro.analysis.verdict import ToleranceError
-from repro.planning.plan import PlanError
 from repro.published.cases import load_catalogue
 from repro.report.compare import build, write
 from repro.runs.record import read_json, write_json
+from repro.utils.errors import PlanError
 from repro.utils.stats import ratio_interval
 from tests.support.synthetic import GPU, SIX, add_attempt, environment, published_run
 

@@ -6,18 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from repro.analysis.convergence import ConvergenceResult, Goal, learned, tail_mean
+from repro.analysis.convergence import ConvergenceResult, learned, tail_mean
 from repro.launch.attempt import Limits
 from repro.launch.local_attempt import local_attempts
 from repro.launch.progress import PlainProgress
 from repro.launch.runner import Bench
 from repro.planning.convergence import make_convergence_plan
+from repro.runs.description import Goal
 from repro.runs.failures import Failure
 from repro.runs.record import Run
 from tests.support.attempts import recorded
 from tests.support.configs import configured
 from tests.support.datasets import small_text, without_files
 from tests.support.metrics import row
+from tests.support.synthetic import described
 
 ITERATIONS = 60
 
@@ -29,12 +31,13 @@ def text(tmp_path_factory):
 
 def outcome(tmp_path, losses, limit=1.0):
     """What `learned` says of one unit with these losses."""
-    plan, goals = make_convergence_plan(0, {"resnet50": without_files("digits")}, iterations=20)
-    (name,) = goals
-    goals[name]["limit"] = limit
+    planned = make_convergence_plan(0, {"resnet50": without_files("digits")}, iterations=20)
+    ((name, goal),) = planned.goals.items()
     rows = [row(n, loss, top_1=0.5) for n, loss in enumerate(losses, 1)]
     (tmp_path / "metrics-rank0.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return learned(plan, [recorded({"unit": name, "folder": "."})], tmp_path, goals)
+    return learned(
+        planned.plan, [recorded({"unit": name, "folder": "."})], tmp_path, {name: replace(goal, limit=limit)}
+    )
 
 
 def test_the_last_losses_count(tmp_path):
@@ -49,7 +52,7 @@ def test_what_was_not_learned_is_named(tmp_path):
 
 
 def test_a_repeat_whose_last_losses_are_no_number_is_the_worst(tmp_path):
-    unit = make_convergence_plan(0, {"resnet50": without_files("digits")}, iterations=20)[0].units[0]
+    unit = make_convergence_plan(0, {"resnet50": without_files("digits")}, iterations=20).plan.units[0]
     repeats = ((0.5,) * 20, (math.nan,) * 20, (0.6,) * 20)
     goal = Goal(1.0, Failure("a goal"))
     for losses in (repeats, repeats[::-1], (repeats[1], repeats[0])):
@@ -64,14 +67,14 @@ def test_a_training_that_was_cut_short_does_not_count(tmp_path):
 
 def test_a_small_gpt_learns_more_than_how_often_each_byte_occurs(text, tmp_path):
     """The goal is the entropy of single bytes; the same model that is not allowed to learn must miss it."""
-    plan, goals = make_convergence_plan(0, {"gpt": text}, iterations=ITERATIONS)
-    (unit,) = plan.units
-    goals[unit.name]["limit"] = text.facts["entropies_bits"][0] * math.log(2)
+    planned = make_convergence_plan(0, {"gpt": text}, iterations=ITERATIONS)
+    (unit,) = planned.plan.units
+    goal = replace(planned.goals[unit.name], limit=text.facts["entropies_bits"][0] * math.log(2))
     optimizer = {**unit.config.optimizer, "lr": 1e-9}
     idle = configured(unit, iterations=20, optimizer=optimizer, schedule={"kind": "constant"})
-    goals["idle"] = goals[unit.name]
-    plan = replace(plan, units=(unit, replace(idle, name="idle")))
-    run = Run.create("learn", {"plan": plan.as_json()}, tmp_path / "runs")
+    goals = {unit.name: goal, "idle": goal}
+    plan = replace(planned.plan, units=(unit, replace(idle, name="idle")))
+    run = Run.create("learn", described(plan, goals=goals), tmp_path / "runs")
     attempts = Bench(run, plan, PlainProgress(), local_attempts(Limits(), None, None)).run_all()
     learning, idling = learned(plan, attempts, run.folder, goals).results
     assert learning.holds, (learning.reached, learning.goal.limit)

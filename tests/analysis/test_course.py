@@ -7,11 +7,12 @@ import pytest
 
 from repro.analysis import course
 from repro.analysis.course import contradictions, remarks
-from repro.planning.plan import Plan, Wanted, make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.published.cases import load_catalogue
+from repro.runs.plan import Plan
 from repro.utils.sequential import Look
-from tests.support import synthetic
 from tests.support.attempts import recorded
+from tests.support.synthetic import described, ran_on
 
 CASE, OTHER = "DP_1x1x1_2_1536x16", "bert_1n1g_bs24"
 PLAN = make_plan(load_catalogue().select(None, f"{CASE},{OTHER}"), 1, Wanted(scale="published", repeats=2))
@@ -29,13 +30,13 @@ def attempt(unit, repeat, started, wall_s=10.0, number=1, status="ok", **more):
 IN_TURN = [attempt(CASE, 1, 0), attempt(OTHER, 1, 10), attempt(CASE, 2, 20), attempt(OTHER, 2, 30)]
 
 
-def description(name=NAME, created=CREATED, **environment):
-    return {"id": name, "created": created, "environment": synthetic.environment(**environment)}
+def description(plan=PLAN, name=NAME, created=CREATED, **environment):
+    return described(plan, id=name, created=created, environment=ran_on(**environment))
 
 
 def said(attempts, plan=PLAN, **changes):
-    run = SimpleNamespace(description=lambda: description(**changes))
-    return [(each.where, each.what, *each.says) for each in contradictions(run, plan, list(map(recorded, attempts)))]
+    run = SimpleNamespace(description=lambda: description(plan, **changes))
+    return [(each.where, each.what, *each.says) for each in contradictions(run, list(map(recorded, attempts)))]
 
 
 def test_attempts_in_turn_contradict_nothing():
@@ -194,7 +195,7 @@ def test_the_stopping_rule_is_asked_again_of_the_repeats_up_to_then(monkeypatch)
 
 
 def remarked(attempts, plan=PLAN, **environment):
-    return [str(each) for each in remarks(description(**environment), plan, list(map(recorded, attempts)))]
+    return [str(each) for each in remarks(description(plan, **environment), list(map(recorded, attempts)))]
 
 
 @pytest.mark.parametrize(("seconds", "named"), [(5.0, False), (5.1, True)])

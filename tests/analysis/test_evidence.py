@@ -146,7 +146,7 @@ def test_a_commit_is_there_absent_or_unknown_and_each_is_said(run):
     lines = [json.loads(line) for line in run.attempts_file.read_text().splitlines()]
     run.attempts_file.write_text("".join(json.dumps(line | {"code": None}) + "\n" for line in lines))
     record(run)
-    commit = run.description()["environment"]["git_commit"]
+    commit = run.description().environment.git_commit
 
     def said(past):
         found = verify(run, past)

@@ -11,7 +11,6 @@ import pytest
 
 from repro.analysis import frames
 from repro.analysis.results import result_frame, results_csv, results_of, summarise, write_results_parquet
-from repro.planning.plan import Plan
 from repro.published.cases import load_catalogue
 from repro.runs.record import RecordError, Run
 from tests.support.kept import bench_run
@@ -132,7 +131,7 @@ def test_rows_are_plain_values():
 
 def test_results_are_rows_of_the_table_that_the_csv_is(runs):
     run = Run(runs / "second")
-    plan, attempts = Plan.from_json(run.description()["plan"]), run.attempts()
+    plan, attempts = run.description().plan, run.attempts()
     table = result_frame(plan, attempts)
     (result,) = results_of(plan, table)
     assert (result.failed, result.interrupted, result.planned) == (1, 1, 1)

@@ -19,9 +19,10 @@ from repro.analysis.loss_curves import (
     read_losses,
 )
 from repro.planning.loss_curves import CONTROL, ERROR, LAYOUT, REFERENCE, make_curve_plan
-from repro.planning.plan import Plan, PlanError
 from repro.published.trainer_config import TrainingData
+from repro.runs.plan import Plan
 from repro.trainers.config import parse
+from repro.utils.errors import PlanError
 from tests.support.attempts import recorded
 from tests.support.metrics import row
 from tests.support.paths import ROOT

@@ -6,8 +6,8 @@ import pytest
 
 from repro.analysis.planned import contradictions
 from repro.planning.plan import Wanted, make_plan
-from repro.planning.unit import Unit
 from repro.published.cases import load_catalogue
+from repro.runs.unit import Unit
 
 NAME = "resnet50_0808_1n2g_bs128"
 PLAN = make_plan(

@@ -9,7 +9,6 @@ from repro.analysis import frames, steady
 from repro.analysis.relations import baseline_relations
 from repro.analysis.results import summarise
 from repro.analysis.verdict import judge
-from repro.planning.plan import Plan
 from tests.support.kept import bench_run
 from tests.support.synthetic import published_run
 
@@ -65,7 +64,7 @@ def times(attempt, factor):
 
 def test_ratios_have_it_beside_the_rules_figure(tmp_path):
     run = bench_run(tmp_path, "kept")
-    plan, attempts = Plan.from_json(run.description()["plan"]), steady.attempts(run)
+    plan, attempts = run.description().plan, steady.attempts(run)
     relation = baseline_relations(summarise(plan, attempts))[0]
     base = relation.base.unit.name
     halved = [times(each, 0.5) if each.unit == base else each for each in attempts]
@@ -76,7 +75,7 @@ def test_ratios_have_it_beside_the_rules_figure(tmp_path):
 
 def test_no_verdict_is_drawn_from_it(tmp_path):
     run = published_run(tmp_path, [SINGLE, EIGHT], (1.0, 1.001, 0.999, 1.002, 0.998, 1.0), label="run")
-    plan, attempts = Plan.from_json(run.description()["plan"]), steady.attempts(run)
+    plan, attempts = run.description().plan, steady.attempts(run)
     doubled = [times(each, 2.0) for each in attempts]
     found = [judge(run, plan, each, summarise(plan, each)).as_json() for each in (run.attempts(), attempts, doubled)]
     assert found[0]["verdicts"] and found[0] == found[1] == found[2]

@@ -1,13 +1,15 @@
 """When repeats end, that verdicts are then wrong as seldom as stated, and that repeats are saved."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from repro.analysis import stopping
 from repro.analysis.stopping import why_enough
-from repro.planning.plan import CONFIDENCE, Plan, verdict_looks
+from repro.planning.plan import CONFIDENCE, verdict_looks
 from repro.published.cases import load_catalogue
+from repro.runs.plan import Plan
 from repro.runs.record import read_json, write_json
 from repro.utils.sequential import Look, error
 from repro.utils.stats import order_coverage
@@ -24,7 +26,7 @@ def enough(tmp_path, ratios, name=EIGHT, env=None, looks=LOOKS):
     description = read_json(run.folder / "run.json")
     description["plan"] |= {"repeats": 12, "looks": [vars(look) for look in looks]}
     write_json(run.folder / "run.json", description)
-    plan = Plan.from_json(run.description()["plan"])
+    plan = run.description().plan
     return why_enough(run, plan, run.attempts(), plan.units[0])
 
 
@@ -125,7 +127,7 @@ def test_only_a_units_own_repeats_that_succeeded_count(tmp_path):
     found = stopped(tmp_path / "two", [single, EIGHT], {single: 5, EIGHT: 6})
     assert sorted(found, key=str) == [None, "decided"]
     run = published_run(tmp_path / "failed", [EIGHT], SIX[:5], env=environment({"name": "NVIDIA H200"}))
-    plan = Plan.from_json({**run.description()["plan"], "looks": [vars(look) for look in LOOKS]})
+    plan = replace(run.description().plan, looks=LOOKS)
     for status, said in (("failed", None), ("ok", "no verdict")):
         add_attempt(run, CASE, 6, status=status)
         assert why_enough(run, plan, run.attempts(), plan.units[0]) == said
@@ -135,8 +137,7 @@ def test_there_is_no_verdict_but_on_a_published_case_at_its_scale(tmp_path):
     assert stopped(tmp_path / "smoke", [EIGHT], {EIGHT: 6}, scale="smoke") == ["no verdict"]
     assert stopped(tmp_path / "fixed", [EIGHT], {EIGHT: 6}, looks=[]) == [None], "a plan without looks"
     run = published_run(tmp_path / "derived", [EIGHT], SIX)
-    content = {**run.description()["plan"], "looks": [vars(look) for look in LOOKS]}
-    for names in ([], ["of another catalogue"]):
-        content["units"][0]["stands_for"] = names
-        plan = Plan.from_json(content)
+    plan = run.description().plan
+    for names in ((), ("of another catalogue",)):
+        plan = replace(plan, looks=LOOKS, units=(replace(plan.units[0], stands_for=names),))
         assert why_enough(run, plan, run.attempts(), plan.units[0]) == "no verdict"

@@ -11,11 +11,11 @@ from repro.analysis.process_info import readable, transports
 from repro.analysis.ratio import SEQUENTIAL, Ratio, published_ratio, ratio, repeated_ratio
 from repro.analysis.results import summarise
 from repro.analysis.verdict import MOST_TOLERANCE, ToleranceError, judge, outcome, tolerance
-from repro.planning.plan import Plan
 from repro.planning.program_data import with_data
 from repro.published.cases import load_catalogue
 from repro.published.deviations import deviations_of
 from repro.report.run.page import render
+from repro.runs.plan import Plan
 from repro.runs.record import read_json, write_json
 from repro.utils.i18n import catalogue
 from repro.utils.sequential import Look, error
@@ -41,7 +41,7 @@ SINGLE, EIGHT, TWO_NODES = "DP_1x1x1_2_1536x16", "DP_8x1x1_16_1536x16", "DP_16x1
 
 def judged(run, given=None):
     """The judgement of a run, after its JSON was checked against the schema."""
-    plan, attempts = Plan.from_json(run.description()["plan"]), run.attempts()
+    plan, attempts = run.description().plan, run.attempts()
     found = judge(run, plan, attempts, summarise(plan, attempts), given)
     jsonschema.validate(found.as_json(), SCHEMA)
     return found
@@ -172,7 +172,7 @@ def test_the_remarks_name_what_nobody_can_avoid(tmp_path):
     assert verdict.outcome == "reproduced"
     found = {remark.aspect: (remark.expected, remark.measured) for remark in verdict.remarks}
     deviating = {aspect: found.pop(aspect)[1].split(", ") for aspect in ("deviations:speed", "deviations:memory")}
-    (unit,) = Plan.from_json(run.description()["plan"]).units
+    (unit,) = run.description().plan.units
     assert deviating == {
         f"deviations:{what}": [each.id for each in deviations_of(unit.report, unit.config, what)]
         for what in ("speed", "memory")

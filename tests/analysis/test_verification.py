@@ -40,7 +40,9 @@ class Files:
 
 def a_run(*present, archived=False, path=Path("run.zip"), **environment):
     here = ran_on(**{"git_commit": COMMIT, **environment})
-    return SimpleNamespace(files=Files(*present), archived=archived, path=path, environment=lambda: here)
+    return SimpleNamespace(
+        files=Files(*present), archived=archived, path=path, description=lambda: SimpleNamespace(environment=here)
+    )
 
 
 def test_sentences_are_sorted_by_whether_they_are_on_what_holds():

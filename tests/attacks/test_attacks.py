@@ -17,7 +17,6 @@ from repro.analysis.verdict import DECIDED, judge
 from repro.cli import report as tasks
 from repro.cli.settings import Invocation
 from repro.launch.program_code import program_code, refuse_other_code
-from repro.planning.plan import Plan
 from repro.published.cases import load_catalogue
 from repro.report.host.keep import keep
 from repro.runs import digests
@@ -348,7 +347,7 @@ SOUND = (1.0, 1.001, 0.999, 1.0005, 0.9995, 1.0)
 
 def verdict(run: Run) -> str | None:
     """Why a run's only case has no verdict; None if it has one."""
-    plan, attempts = Plan.from_json(run.description()["plan"]), run.attempts()
+    plan, attempts = run.description().plan, run.attempts()
     (found,) = judge(run, plan, attempts, summarise(plan, attempts)).verdicts
     return None if found.outcome in DECIDED else found.shortfall
 

@@ -13,7 +13,7 @@ from repro.analysis.loss_curves import WINDOW, deviation
 from repro.analysis.ratio import ratio_over_sessions
 from repro.analysis.results import PARITY_ITERATIONS, Parity, summarise
 from repro.analysis.verdict import judge
-from repro.planning.plan import Plan, Wanted, make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.report.host.rows import MET, OPEN, HostRow, RatioGoal, RunRatio
 from repro.runs.sessions import RunSpan, sessions
@@ -84,7 +84,7 @@ def wide_comparison(folder):
 @attack("a negative tolerance, or none that is a number", r"TOLERANCE=(-1|nan)%: from 0 to 5% may be given")
 def no_tolerance(folder):
     run = published_run(folder, [CASE], SIX)
-    plan, attempts = Plan.from_json(run.description()["plan"]), run.attempts()
+    plan, attempts = run.description().plan, run.attempts()
     return [
         answer(lambda given=given: judge(run, plan, attempts, summarise(plan, attempts), given))
         for given in (-0.01, math.nan)

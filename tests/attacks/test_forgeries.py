@@ -16,7 +16,6 @@ import pytest
 from repro.analysis import verification
 from repro.analysis.evidence import examine
 from repro.analysis.measurement import LOG, RankZero, measure, read_log
-from repro.planning.plan import Plan
 from repro.runs import digests
 from repro.runs.history import history
 from repro.runs.metrics import METRICS
@@ -56,7 +55,7 @@ def scene_in(folder: Path) -> Scene:
 def record_again(scene: Scene) -> None:
     """Let the record say what logs and metrics say now, as a run would have, and the manifest agree."""
     run = Run(scene.run)
-    units = {unit.name: unit for unit in Plan.from_json(run.description()["plan"]).units}
+    units = {unit.name: unit for unit in run.description().plan.units}
 
     def change(attempts):
         for each in attempts:

@@ -2,11 +2,11 @@
 
 import json
 import os
-import socket
 import subprocess
 
 import pytest
 
+from repro.utils.ports import free_port
 from tests.support.paths import ROOT
 from tests.support.patience import patience
 from tests.trainers.conftest import TIME_LIMIT_S as TIME_LIMIT_S
@@ -103,9 +103,3 @@ def start(command: list, rank: int, world: int, port: int) -> subprocess.Popen:
     places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     variables = {**environment(), **({key: str(value) for key, value in places.items()} if world > 1 else {})}
     return subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]

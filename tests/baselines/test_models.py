@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.baselines.conftest import TIME_LIMIT_S, free_port, start
+from repro.utils.ports import free_port
+from tests.baselines.conftest import TIME_LIMIT_S, start
 from tests.support.patience import patience
 from tests.trainers.conftest import configuration
 

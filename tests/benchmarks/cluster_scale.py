@@ -12,7 +12,6 @@ import json
 import os
 import resource
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -34,6 +33,7 @@ from repro.launch.nodes.work import check_work  # noqa: E402
 from repro.launch.ssh.attempt import SshTransport  # noqa: E402
 from repro.launch.ssh.nodes import NodePool  # noqa: E402
 from repro.utils.paths import TRAINER  # noqa: E402
+from repro.utils.ports import free_port  # noqa: E402
 
 ANSWERS = """#!/bin/sh
 # A node as the controller sees it. What is asked stands in SSH_ORIGINAL_COMMAND and in the first line of the input.
@@ -91,9 +91,7 @@ def far_end(folder: Path, count: int):
     """The cluster, its sshd up."""
     for name in ("key", "host_key"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     cluster = cluster_of(count, folder, port)
     key = " ".join((folder / "host_key.pub").read_text().split()[:2])
     (folder / "known_hosts").write_text("".join(f"[{node.address}]:{port} {key}\n" for node in cluster.nodes))

@@ -5,7 +5,7 @@ import pytest
 from repro.cli.options import LOCAL, REMOTE, LibraryOptions, RunOptions, refuse_misplaced
 from repro.cli.settings import Invocation, OptionTask, task
 from repro.cli.tasks import every
-from repro.planning.plan import PlanError
+from repro.utils.errors import PlanError
 
 
 def test_a_task_gets_the_options_of_a_group_as_one_value(monkeypatch):

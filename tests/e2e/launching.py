@@ -18,8 +18,8 @@ from repro.launch.nodes.commands import OWN
 from repro.launch.ssh.attempt import ssh_attempts
 from repro.launch.ssh.nodes import NodePool
 from repro.planning.plan import Wanted, make_plan
-from repro.planning.unit import Unit
 from repro.published.cases import Layout, load_catalogue
+from repro.runs.unit import Unit
 from repro.simulation.places import HOME
 from tests.support import patience, tasks
 from tests.support.paths import ROOT, STANDIN

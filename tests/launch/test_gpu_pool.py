@@ -19,14 +19,16 @@ from repro.launch.attempt import Outcome
 from repro.launch.gpu_pool import GpuPool
 from repro.launch.progress import PlainProgress
 from repro.launch.runner import Bench
-from repro.planning.plan import Plan, Wanted, make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.runs.failures import Failure
+from repro.runs.plan import Plan
 from repro.runs.record import RecordError, Run
 from tests.support.attempts import recorded
 from tests.support.paths import STANDIN, TRAINER_PYTHON
 from tests.support.patience import patience, wait_until
 from tests.support.runs import attempts, begin, only_run
+from tests.support.synthetic import described
 
 
 def test_each_attempt_has_gpus_of_its_own():
@@ -165,7 +167,7 @@ def bench_of(tmp_path, act, names, jobs, repeats=1, retries=0):
     unit = make_plan(load_catalogue().select("bert", None), 0, Wanted(scale="smoke", repeats=1), processes=1).units[0]
     units = tuple(replace(unit, name=name) for name in names)
     plan = Plan("smoke", "cpu", repeats, units)
-    run = Run.create("test", {"plan": plan.as_json(), "environment": {}}, tmp_path / "runs")
+    run = Run.create("test", described(plan), tmp_path / "runs")
     script = Scripted(act)
     return Bench(run, plan, PlainProgress(io.StringIO()), script, retries, GpuPool((), jobs)), script
 

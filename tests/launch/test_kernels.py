@@ -28,10 +28,11 @@ from repro.launch.kernels import (
 )
 from repro.launch.local_attempt import local_programs
 from repro.models.programs import PUBLISHED, TUNED
-from repro.planning.plan import Plan, Wanted, make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.report.run.environment import environment_section
 from repro.runs.failures import Failure
+from repro.runs.plan import Plan
 from repro.utils.i18n import catalogue
 from tests.support.paths import ROOT
 from tests.support.paths import TRAINER_PYTHON as PYTHON
@@ -55,11 +56,17 @@ sys.exit(run(lambda path: load(path, parse), compare))
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def python():
     if not PYTHON.exists():
         pytest.fail(f"{PYTHON} is missing: `make setup` builds the trainer environment")
     return str(PYTHON)
+
+
+@pytest.fixture(scope="module")
+def of_gpt(python, tmp_path_factory):
+    """GPT's operators, compared by one process."""
+    return compare(local_programs(PROGRAM, LIMITS, {}, python), "cpu", tmp_path_factory.mktemp("gpt") / "k", ["gpt"])
 
 
 def test_all_operators_of_the_cpu_are_right(tmp_path, python):
@@ -82,13 +89,12 @@ def test_the_operators_of_one_model(tmp_path, python):
     assert kernels.models == ("bert",)
 
 
-def test_processes_share_the_operators(tmp_path, python):
+def test_processes_share_the_operators(tmp_path, python, of_gpt):
     """Several compare what one does, in its order, each from a start of its own."""
     attempt_of = local_programs(PROGRAM, LIMITS, {}, python)
-    alone = compare(attempt_of, "cpu", tmp_path / "alone", ["gpt"])
     shared = compare(attempt_of, "cpu", tmp_path / "shared", ["gpt"], processes=3)
     assert [(each.operator, each.part) for each in shared.results] == [
-        (each.operator, each.part) for each in alone.results
+        (each.operator, each.part) for each in of_gpt.results
     ]
     assert shared.wrong == ()
     assert sorted(path.name for path in (tmp_path / "shared").iterdir()) == [f"share-{n}-part-1" for n in (1, 2, 3)]
@@ -213,9 +219,8 @@ def test_an_operator_of_the_tuned_program_alone_spares_the_published_one(wrong):
         kernels.refuse_wrong(plan)
 
 
-def test_operators_say_which_programs_compute_with_them(tmp_path, python):
-    kernels = compare(local_programs(PROGRAM, LIMITS, {}, python), "cpu", tmp_path / "k", ["gpt"])
-    programs = {result.operator: result.programs for result in kernels.results}
+def test_operators_say_which_programs_compute_with_them(of_gpt):
+    programs = {result.operator: result.programs for result in of_gpt.results}
     assert programs["causal attention in blocks, gpt fp32"] == (TUNED,)
     assert programs["bias, GELU, gpt fp32"] == (PUBLISHED, TUNED)
 

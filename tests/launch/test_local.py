@@ -6,11 +6,12 @@ from dataclasses import replace
 import pytest
 
 from repro.images.stack import Libraries
-from repro.launch.attempt import free_port
 from repro.launch.base import LaunchOptions
 from repro.launch.local import LocalLauncher
-from repro.planning.plan import PlanError, Wanted
+from repro.planning.plan import Wanted
 from repro.published.cases import load_catalogue
+from repro.utils.errors import PlanError
+from repro.utils.ports import free_port
 
 
 def test_a_dry_run_shows_a_command_per_unit_and_starts_nothing(tmp_path, standin):

@@ -15,11 +15,12 @@ import pytest
 from repro.images.stack import TF32
 from repro.launch.agent.node import port_is_free
 from repro.launch.agent.ranks import children, new_ranks
-from repro.launch.attempt import Limits, Tail, free_port
+from repro.launch.attempt import Limits, Tail
 from repro.launch.local_attempt import LocalAttempt, local_attempts
-from repro.planning.unit import Unit
 from repro.published.cases import Layout
 from repro.runs.failures import Failure, explain_logs, last_lines
+from repro.runs.unit import Unit
+from repro.utils.ports import free_port
 from tests.support.patience import patience, slowness, wait_until
 from tests.support.processes import processes_of
 from tests.support.runs import CONFIG

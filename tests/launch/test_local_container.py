@@ -19,8 +19,8 @@ from repro.launch.base import LaunchOptions
 from repro.launch.local import LocalLauncher
 from repro.launch.local_attempt import LocalAttempt
 from repro.launch.local_container import LocalContainer, RuntimeUnavailable
-from repro.planning.plan import PlanError
 from repro.published.cases import Layout
+from repro.utils.errors import PlanError
 from repro.utils.paths import TRAINER_PYTHON
 from tests.support.patience import wait_until
 from tests.support.processes import processes_of

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from repro.launch.placement import misfit_on
-from repro.planning.plan import PlanError, Wanted, make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.published.cases import load_catalogue
+from repro.utils.errors import PlanError
 from tests.support.clusters import NODES, V100
 
 

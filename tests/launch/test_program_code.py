@@ -6,14 +6,18 @@ import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from repro.launch.program_code import program_code, refuse_other_code
-from repro.planning.plan import PlanError
+from repro.planning.plan import Wanted, make_plan
+from repro.published.cases import load_catalogue
 from repro.runs.record import Run
+from repro.utils.errors import PlanError
 from tests.support.attempts import recorded
 from tests.support.runs import attempts, only_run
+from tests.support.synthetic import described
 
 
 @pytest.fixture
@@ -163,8 +167,9 @@ def test_a_run_records_its_code_and_goes_on_with_no_other(task, tmp_path):
 
 
 def test_failed_attempts_alone_do_not_bind_a_run_to_their_code(tmp_path):
-    plan = {"units": [{"name": "a", "config": {}, "program": "published"}]}
-    run = Run.create("test", {"plan": plan}, tmp_path)
+    plan = make_plan(load_catalogue().select("bert", None), 0, Wanted(scale="smoke"))
+    plan = replace(plan, units=(replace(plan.units[0], name="a"),))
+    run = Run.create("test", described(plan), tmp_path)
     run.add_attempt(recorded({"status": "failed", "code": {"sha256": "0"}}))
     refuse_other_code(run)
     run.add_attempt(recorded({"code": {"sha256": "0"}}))

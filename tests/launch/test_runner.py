@@ -187,22 +187,24 @@ def test_damaged_metrics_fail_their_attempt_and_nothing_else(task, tmp_path):
     assert task("bench", RUN=folder.name).returncode == 0
 
 
-@pytest.mark.parametrize("damage", [b'{"event": "iter{}\n', b"\x00\x00\n", b"17\n", b"\xff\n"])
-def test_a_run_goes_on_whatever_a_killed_rank_0_has_left(task, tmp_path, damage):
+def test_a_run_goes_on_whatever_a_killed_rank_0_has_left(task, tmp_path):
+    damage = [b'{"event": "iter{}\n', b"\x00\x00\n", b"17\n", b"\xff\n"]
     assert task("bench", MODEL="bert", CASES="bert_1n1g_bs96", REPEATS=1).returncode == 0
     folder = only_run(tmp_path)
     attempt, *others = attempts(folder)
     (folder / "attempts.jsonl").write_text("".join(json.dumps(other) + "\n" for other in others))
     metrics = folder / attempt["folder"] / "metrics-rank0.jsonl"
-    metrics.write_bytes(damage + metrics.read_bytes())
+    metrics.write_bytes(b"".join(damage) + metrics.read_bytes())
     done = task("bench", RUN=folder.name)
     assert done.returncode == 0, done.stderr
     killed, again = attempts(folder)[-2:]
     assert (killed["status"], again["status"]) == ("interrupted", "ok")
-    assert [(line["file"], line["line"]) for line in killed["damaged"]] == [("metrics-rank0.jsonl", 1)]
+    assert [(line["file"], line["line"]) for line in killed["damaged"]] == [
+        ("metrics-rank0.jsonl", number) for number, _ in enumerate(damage, 1)
+    ]
     assert killed["losses"] == attempt["losses"]
     report = (folder / "report.en.md").read_text()
-    assert "1 lines of its metrics are damaged, the first is line 1 of metrics-rank0.jsonl" in report
+    assert "4 lines of its metrics are damaged, the first is line 1 of metrics-rank0.jsonl" in report
 
 
 @pytest.mark.parametrize(

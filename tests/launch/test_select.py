@@ -17,12 +17,14 @@ from repro.launch.host_environment import capture
 from repro.launch.progress import PlainProgress
 from repro.launch.runner import Bench
 from repro.launch.select import register, select
-from repro.planning.plan import PlanError, Wanted, make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.report.run.page import render
 from repro.runs.record import Run, write_json
+from repro.utils.errors import PlanError
 from tests.support.clusters import V100
 from tests.support.paths import STANDIN
+from tests.support.synthetic import described
 
 
 class OneByOneAttempt:
@@ -91,9 +93,9 @@ def test_a_launcher_of_ones_own_runs_a_bench_to_its_report(registered, tmp_path,
     plan = launcher.plan(load_catalogue().select("bert", None), Wanted(repeats=2))
     assert list(launcher.dry_run(plan)) == [f"{unit.name} at port 7" for unit in plan.units]
     with launcher.open("tests") as session:
-        description = {"created": 0.0, "command": "tests", "plan": plan.as_json()}
-        run = Run.create("bert", {**description, "environment": session.environment(plan).as_json()}, tmp_path)
-        session.check_unchanged(run.environment())
+        description = described(plan, command="tests", environment=session.environment(plan))
+        run = Run.create("bert", description, tmp_path)
+        session.check_unchanged(run.description().environment)
         attempts = Bench(run, plan, PlainProgress(), session.attempts(run, plan, Limits())).run_all()
     assert [attempt.status for attempt in attempts] == ["ok"] * 2 * len(plan.units)
     render(run)

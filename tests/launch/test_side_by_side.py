@@ -11,12 +11,14 @@ from repro.launch.attempt import Outcome
 from repro.launch.nodes.places import NodePlaces
 from repro.launch.progress import PlainProgress
 from repro.launch.runner import Bench
-from repro.planning.plan import Plan, Wanted, make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.planning.schedule import Block, drawn
 from repro.published.cases import load_catalogue
 from repro.runs.failures import Failure
+from repro.runs.plan import Plan
 from repro.runs.record import Run
 from tests.support.clusters import NODES, V100
+from tests.support.synthetic import described
 
 CASES = load_catalogue()
 
@@ -56,7 +58,7 @@ class Attempt:
 
 def bench(tmp_path, units, repeats, cluster, retries=0, lost=()):
     plan = Plan("published", "cpu", repeats, tuple(units))
-    run = Run.create("test", {"plan": plan.as_json(), "environment": {}}, tmp_path / "runs")
+    run = Run.create("test", described(plan), tmp_path / "runs")
     places = NodePlaces(V100, False, lost.__contains__)
     return Bench(run, plan, PlainProgress(io.StringIO()), cluster, retries, places)
 

@@ -10,13 +10,13 @@ from repro.launch import runner
 from repro.launch.attempt import Outcome
 from repro.launch.progress import PlainProgress
 from repro.launch.runner import Bench, remaining
-from repro.planning.plan import MOST_REPEATS, Plan, Wanted, make_plan
+from repro.planning.plan import MOST_REPEATS, Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.report.run.page import render
 from repro.runs.metrics import METRICS
 from repro.runs.record import Run
 from tests.support import raw_output
-from tests.support.synthetic import CODE, SIX, VERSIONS, environment
+from tests.support.synthetic import CODE, SIX, VERSIONS, described, ran_on
 
 SINGLE, OTHER = "DP_1x1x1_2_1536x16", "MP_1x1x1_8_768x12"
 
@@ -42,8 +42,7 @@ def bench(tmp_path, monkeypatch, ratios, gpu=None):
     cases = load_catalogue().select("gpt", f"{SINGLE},{OTHER}")
     published = {case.name: float(case.published.throughput) for case in cases}
     plan = make_plan(cases, 1)
-    description = {"created": 0.0, "command": "", "plan": plan.as_json(), "environment": environment(gpu)}
-    run = Run.create("test", description, tmp_path / "runs")
+    run = Run.create("test", described(plan, environment=ran_on(gpu)), tmp_path / "runs")
 
     def attempt_of(unit, folder):
         repeat = int(folder.name.removeprefix("repeat-").partition(".")[0])
@@ -59,7 +58,7 @@ def test_a_case_stops_when_it_is_decided_and_others_go_on(tmp_path, monkeypatch)
     outlier = (*SIX[:5], 1.03, *SIX[:5], 1.0003)
     run, plan, attempts, said = bench(tmp_path, monkeypatch, {SINGLE: SIX, OTHER: outlier})
     assert plan.repeats == MOST_REPEATS and [look.repeats for look in plan.looks] == [6, 12]
-    assert Plan.from_json(run.description()["plan"]) == plan, "the rule is in the run's record"
+    assert run.description().plan == plan, "the rule is in the run's record"
     repeats = {name: [each for each in attempts if each.unit == name] for name in (SINGLE, OTHER)}
     assert [len(each) for each in repeats.values()] == [6, 12]
     assert [each[-1].enough for each in repeats.values()] == ["decided", "decided"]

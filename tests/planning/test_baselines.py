@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,12 @@ from repro.launch.attempt import Limits
 from repro.launch.local_attempt import local_attempts
 from repro.planning import baselines
 from repro.planning.baselines import PROBE, SCRIPT, baseline_program, recorded_command
-from repro.planning.plan import PlanError, Wanted, make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.planning.schedule import Block, drawn
 from repro.published.cases import load_catalogue
+from repro.runs.description import BaselineProgram
 from repro.targets import PINNED_BASELINES
+from repro.utils.errors import PlanError
 from tests.support.paths import STANDIN, TRAINER_PYTHON
 from tests.support.runs import attempts, only_run
 
@@ -45,13 +48,13 @@ def test_an_interpreter_with_pytorch_is_taken(tmp_path):
     assert found.command == (python, str(SCRIPT))
     assert found.versions["torch"] == "2.9.1"
     assert found.variants == ("pytorch", "pytorch-unfused", "pytorch-tf32")
-    assert recorded_command(json.loads(json.dumps(found.as_json()))) == found.command
+    assert recorded_command(BaselineProgram.from_json(json.loads(json.dumps(found.as_json())))) == found.command
     for command in (["sh", "-c", "id"], [found.command[0], "/tmp/other.py"], [found.command[0]], []):
         with pytest.raises(PlanError, match="not the program of this checkout"):
-            recorded_command({"command": command})
+            recorded_command(replace(found, command=tuple(command)))
     Path(python).unlink()
     with pytest.raises(PlanError, match="no longer there"):
-        recorded_command(found.as_json())
+        recorded_command(found)
 
 
 def test_the_pinned_interpreters_are_taken_where_none_is_named(tmp_path, monkeypatch):

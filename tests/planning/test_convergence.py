@@ -5,20 +5,20 @@ import math
 import pytest
 
 from repro.planning.convergence import make_convergence_plan, training_of
-from repro.planning.plan import PlanError
+from repro.utils.errors import PlanError
 from tests.support.datasets import without_files
 
 
 def test_goals_follow_from_the_data():
-    _plan, goals = make_convergence_plan(0, {"gpt": without_files(), "resnet50": without_files("digits")})
-    assert goals["learn_gpt_fp32"]["limit"] == pytest.approx(3.5 * math.log(2))
-    assert goals["learn_resnet50_fp32"]["limit"] == pytest.approx(math.log(10) / 2)
+    goals = make_convergence_plan(0, {"gpt": without_files(), "resnet50": without_files("digits")}).goals
+    assert goals["learn_gpt_fp32"].limit == pytest.approx(3.5 * math.log(2))
+    assert goals["learn_resnet50_fp32"].limit == pytest.approx(math.log(10) / 2)
 
 
 def test_gpus_learn_in_both_precisions():
-    plan, goals = make_convergence_plan(1, {"gpt": without_files(), "resnet50": without_files("digits")})
-    assert [unit.name for unit in plan.units] == list(goals)
-    assert {(unit.model, unit.config.precision) for unit in plan.units} == {
+    planned = make_convergence_plan(1, {"gpt": without_files(), "resnet50": without_files("digits")})
+    assert [unit.name for unit in planned.plan.units] == list(planned.goals)
+    assert {(unit.model, unit.config.precision) for unit in planned.plan.units} == {
         (model, precision) for model in ("gpt", "resnet50") for precision in ("fp32", "amp")
     }
 

@@ -5,9 +5,9 @@ import pytest
 from PIL import Image
 
 from repro.planning.datasets import DatasetError, datasets_for, entropy, text_dataset, text_entropies, write_pictures
-from repro.planning.plan import PlanError
 from repro.trainers.config import Shape
 from repro.trainers.data.batches import Tokens
+from repro.utils.errors import PlanError
 from tests.support.datasets import small_text
 
 

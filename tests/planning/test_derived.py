@@ -12,11 +12,13 @@ from repro.models.programs import KINDS
 from repro.models.variants import DEFAULT, MEGATRON, VARIANTS
 from repro.planning.baselines import OF_TF32
 from repro.planning.derived import case_of, shrunk_case
-from repro.planning.plan import Plan, PlanError, Wanted, make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.planning.trainer_config import config_of
-from repro.planning.unit import Unit
 from repro.published.cases import Layout, load_catalogue
 from repro.runs import translation
+from repro.runs.plan import Plan
+from repro.runs.unit import Unit
+from repro.utils.errors import PlanError
 from tests.support.attempts import recorded
 
 CATALOGUE = load_catalogue()

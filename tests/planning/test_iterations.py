@@ -10,13 +10,15 @@ from repro.analysis.verdict import judge
 from repro.perfmodel.hardware import describe
 from repro.perfmodel.plan_table import plan_rows
 from repro.planning.derived import same_window
-from repro.planning.plan import MOST_REPEATS, Plan, PlanError, Wanted, make_plan, of_length
+from repro.planning.plan import MOST_REPEATS, Wanted, make_plan, of_length
 from repro.published.cases import load_catalogue
 from repro.report.run.baselines import within_sections
+from repro.runs.plan import Plan
 from repro.runs.record import Run
+from repro.utils.errors import PlanError
 from repro.utils.i18n import LANGUAGES, catalogue
 from tests.support.attempts import recorded
-from tests.support.synthetic import environment
+from tests.support.synthetic import described
 
 CATALOGUE = load_catalogue()
 
@@ -140,7 +142,7 @@ def test_the_report_tells_how_many_of_a_derived_case(language):
 
 def test_the_verdict_remarks_on_the_length(tmp_path):
     found = plan("bert_1n1g_bs96", 120)
-    run = Run.create("x", {"environment": environment(), "plan": found.as_json()}, tmp_path)
+    run = Run.create("x", described(found), tmp_path)
     attempts = _attempts(found)
     (verdict,) = judge(run, found, attempts, summarise(found, attempts)).verdicts
     assert "iterations: published 140, here 120: the rule covers the same ones" in [

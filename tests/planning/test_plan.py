@@ -6,9 +6,11 @@ from dataclasses import astuple
 import pytest
 
 from repro.planning.derived import shrink
-from repro.planning.plan import Plan, PlanError, Wanted, make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.planning.trainer_config import SMOKE_GLOBAL_BATCH, SMOKE_PROCESSES
 from repro.published.cases import Layout, load_catalogue
+from repro.runs.plan import Plan
+from repro.utils.errors import PlanError
 from repro.utils.sequential import Look
 
 CATALOGUE = load_catalogue()

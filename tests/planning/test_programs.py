@@ -10,11 +10,12 @@ from repro.models.programs import KINDS, PUBLISHED, TUNED
 from repro.planning.convergence import make_convergence_plan
 from repro.planning.derived import case_of
 from repro.planning.loss_curves import CONTROL, ERROR, LAYOUT, make_curve_plan
-from repro.planning.plan import Plan, Wanted, make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.planning.profiling import as_profile
 from repro.planning.programs import Programs, in_programs
 from repro.published.cases import load_catalogue
 from repro.published.trainer_config import TrainingData
+from repro.runs.plan import Plan
 from tests.support.datasets import without_files
 from tests.support.runs import attempts, only_run
 from tests.support.tasks import STANDIN_COMMAND as COMMAND
@@ -106,10 +107,10 @@ def test_curves_of_the_tuned_program_alone_have_references_of_their_own():
 
 
 def test_convergence_has_a_goal_for_each_program():
-    found, goals = make_convergence_plan(0, {"resnet50": without_files("digits")}, programs=BOTH)
-    assert [unit.program for unit in found.units] == [PUBLISHED, TUNED]
-    assert list(goals) == [unit.name for unit in found.units]
-    assert len({json.dumps(goal) for goal in goals.values()}) == 1
+    planned = make_convergence_plan(0, {"resnet50": without_files("digits")}, programs=BOTH)
+    assert [unit.program for unit in planned.plan.units] == [PUBLISHED, TUNED]
+    assert list(planned.goals) == [unit.name for unit in planned.plan.units]
+    assert len(set(map(str, planned.goals.values()))) == 1
 
 
 def test_a_profile_has_both():

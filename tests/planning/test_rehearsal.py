@@ -2,7 +2,6 @@
 
 import pytest
 
-from repro.planning.plan import PlanError
 from repro.planning.rehearsal import (
     SAMPLES_PER_RANK,
     changed_settings,
@@ -14,6 +13,7 @@ from repro.planning.rehearsal import (
 from repro.published.cases import Layout, load_catalogue
 from repro.published.trainer_config import TrainerConfig, TrainingData
 from repro.trainers.config import parse
+from repro.utils.errors import PlanError
 
 CASES = load_catalogue().cases
 

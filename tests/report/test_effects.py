@@ -12,7 +12,6 @@ from repro.models.past import LAYER_NORM
 from repro.perfmodel import past_kernels
 from repro.perfmodel.past_kernels import Span
 from repro.planning.past import uses_of
-from repro.planning.plan import Plan
 from repro.published.audit.engine import audit
 from repro.published.cases import load_catalogue
 from repro.published.deviations import deviations
@@ -49,7 +48,7 @@ def nothing_recorded(monkeypatch):
 
 
 def judgement(run):
-    plan, attempts = Plan.from_json(run.description()["plan"]), run.attempts()
+    plan, attempts = run.description().plan, run.attempts()
     found = judge(run, plan, attempts, summarise(plan, attempts))
     jsonschema.validate(found.as_json(), SCHEMA)
     return found
@@ -114,7 +113,7 @@ def test_without_a_measurement_the_source_is_the_evidence(nothing_recorded):
 
 
 def test_the_deviations_of_a_run_have_the_measured_effect(tmp_path, recorded):
-    plan = Plan.from_json(published_run(tmp_path, [SINGLE, EIGHT]).description()["plan"])
+    plan = published_run(tmp_path, [SINGLE, EIGHT]).description().plan
     section = deviation_section(catalogue("zh").gettext, "zh", plan.units)
     rows = {row[0].text: [cell.text for cell in row] for row in tables(section)["deviations"].rows}
     assert "上实测 kernel，换算到 Tesla V100-SXM2-16GB：在已发布的用例中快 " in rows[LAYER_NORM][4]

@@ -19,7 +19,9 @@ from repro.analysis.verdict import tolerance
 from repro.perfmodel.hardware import describe
 from repro.perfmodel.plan_table import plan_json, plan_rows
 from repro.perfmodel.training import training_cases
-from repro.planning.plan import Plan, PlanError, Wanted, make_plan
+from repro.runs.plan import Plan
+from repro.utils.errors import PlanError
+from repro.planning.plan import Wanted, make_plan
 from repro.published.audit.engine import as_json, audit
 from repro.published.cases import load_catalogue
 from repro.report.document import markdown
@@ -33,7 +35,7 @@ catalogue, result, name = load_catalogue(), audit(), sys.argv[1]
 every = claims(result, ())
 planned = make_plan(catalogue.select("resnet50"), 32, Wanted(scale="published"))
 kept = [Run.find(str(path)) for path in sorted(pathlib.Path("reports/reproduced").glob("*/runs/2*.zip"))]
-units = [unit for run in kept for unit in Plan.from_json(run.description()["plan"]).units]
+units = [unit for run in kept for unit in run.description().plan.units]
 seen = {
     "findings": json.loads(as_json(result))["findings"],
     "claims": csv(every).splitlines(),

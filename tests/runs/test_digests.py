@@ -296,7 +296,7 @@ def test_every_commit_of_a_kept_run_is_in_the_history_but_those_that_the_list_na
     if gap := history().gap:
         pytest.skip(gap)
     runs = [Run(path) for host in HOSTS for path in host.glob("runs/[0-9]*.zip")]
-    commits = {run.description()["environment"]["git_commit"] for run in runs}
+    commits = {run.description().environment.git_commit for run in runs}
     assert {commit for commit in commits if not history().holds(commit)} <= lost_commits(COMMITTED)
 
 

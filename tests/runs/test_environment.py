@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from repro.runs.environment import FORM, Environment
+from repro.runs.files import read_json
 from repro.runs.record import Run
 from tests.support.paths import ROOT
 from tests.support.synthetic import GPU, environment, ran_on
@@ -19,8 +20,8 @@ def test_kept_environments_are_written_as_they_were(host):
     paths = [path for path in RUNS if path.parent.parent.name == host]
     assert paths
     for path in paths:
-        recorded = Run(path).description()["environment"]
-        assert json.dumps(Environment.from_json(recorded).as_json()) == json.dumps(recorded), path.name
+        recorded = read_json(Run(path).files / "run.json")["environment"]
+        assert json.dumps(Run(path).description().environment.as_json()) == json.dumps(recorded), path.name
 
 
 def test_what_there_is_none_of_is_recorded_or_left_out():

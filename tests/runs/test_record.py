@@ -5,21 +5,21 @@ import json
 
 import pytest
 
-from repro.planning.plan import Plan
 from repro.runs.record import RecordError, Run, write_json, write_text
 from repro.utils import writing
 from tests.support.attempts import recorded
+from tests.support.synthetic import described
 
 
 @pytest.fixture
 def run(tmp_path):
-    return Run.create("test", {"plan": {}}, tmp_path / "runs")
+    return Run.create("test", described(), tmp_path / "runs")
 
 
 def test_two_runs_in_one_second_are_two_folders(tmp_path):
-    made = [Run.create("test", {}, tmp_path) for _ in range(3)]
+    made = [Run.create("test", described(), tmp_path) for _ in range(3)]
     assert len({run.id for run in made}) == 3
-    assert all(run.description()["id"] == run.id for run in made)
+    assert all(run.description().id == run.id for run in made)
 
 
 def test_attempts_come_back_in_order(run):
@@ -69,47 +69,3 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     monkeypatch.undo()
     assert json.loads(target.read_text()) == {"old": 1}
     assert list(tmp_path.iterdir()) == [target]
-
-
-@pytest.mark.parametrize(
-    ("scale", "kind", "today"),
-    [
-        ("published", "bench", "published"),
-        ("smoke", "bench", "smoke"),
-        ("curves", "curves", "reduced"),
-        ("learn", "convergence", "reduced"),
-        ("profile", "profile", "published"),
-    ],
-)
-def test_a_record_from_when_the_scale_was_also_the_kind_is_read(tmp_path, scale, kind, today):
-    """As `make learn` and the others wrote it until the kind of a run had a name of its own."""
-    run = Run.create(
-        "old", {"plan": {"scale": scale, "device": "cuda", "repeats": 1, "units": [], "skipped": []}}, tmp_path
-    )
-    plan = Plan.from_json(run.description()["plan"])
-    assert (plan.kind, plan.scale) == (kind, today)
-    again = Run.create("new", {"plan": plan.as_json()}, tmp_path)
-    assert Plan.from_json(again.description()["plan"]) == plan
-
-
-def test_a_record_with_harmless_changes_and_corpora_is_read(tmp_path):
-    unit = {"name": "gpt_fp32_1x1x1_rounding", "role": "harmless", "config": {}}
-    run = Run.create("old", {"corpora": ["a text"], "plan": {"scale": "curves", "units": [unit]}}, tmp_path)
-    description = run.description()
-    assert [unit["role"] for unit in description["plan"]["units"]] == ["control"]
-    assert description["datasets"] == ["a text"] and "corpora" not in description
-
-
-@pytest.mark.parametrize("framework", ["oneflow", "pytorch"])
-def test_a_record_from_before_there_were_programs_is_of_the_tuned_one(tmp_path, framework):
-    unit = {"name": "bert_1n1g_bs96", "program": framework, "config": {"model": "bert"}}
-    run = Run.create("old", {"plan": {"scale": "published", "kind": "bench", "units": [unit]}}, tmp_path)
-    (read,) = run.description()["plan"]["units"]
-    assert (read["framework"], read["program"], read["config"]["program"]) == (framework, "tuned", "tuned")
-
-
-def test_a_record_that_names_the_program_is_read_as_it_is(tmp_path):
-    unit = {"name": "a", "framework": "oneflow", "program": "published", "config": {"program": "published"}}
-    unit |= {"report": "bert-2020-08-22", "case": "bert_1n1g_bs96", "variant": None}
-    run = Run.create("new", {"plan": {"scale": "published", "kind": "bench", "units": [unit]}}, tmp_path)
-    assert run.description()["plan"]["units"] == [unit]

@@ -4,7 +4,7 @@ import pytest
 
 from repro.runs.sessions import RunSpan, machine_of, sessions, span
 from tests.support.attempts import recorded
-from tests.support.synthetic import environment, ran_on
+from tests.support.synthetic import described, ran_on
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -76,7 +76,7 @@ def test_machines_that_are_alike_in_all_facts_count_as_one():
 
 
 def test_a_run_spans_from_its_creation_to_its_last_attempts_end():
-    description = {"created": 100.0, "environment": environment()}
+    description = described(created=100.0)
     attempts = [
         recorded({"started": at, "wall_s": seconds}) for at, seconds in ((110.0, 50.0), (120.0, 5.0), (130.0, 0.0))
     ]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from repro.planning.plan import PUBLISHED, Plan
 from repro.published.cases import load_catalogue
 from repro.runs import translation
+from repro.runs.plan import PUBLISHED
 from repro.runs.record import Run
 from tests.support.paths import ROOT
 
@@ -18,11 +18,51 @@ def unit(name, model="bert", letter="C", **fields):
     return recorded
 
 
+def read_as(recorded):
+    """A recorded unit in the terms of today."""
+    record = translation.description({"plan": {"scale": "published", "kind": "bench", "units": [recorded]}})
+    (unit,) = record["plan"]["units"]
+    return unit
+
+
 def identity(recorded):
-    (read,) = translation.description({"plan": {"scale": "published", "kind": "bench", "units": [recorded]}})["plan"][
-        "units"
-    ]
-    return read["report"], read["case"], read["variant"]
+    return tuple(read_as(recorded)[name] for name in ("report", "case", "variant"))
+
+
+@pytest.mark.parametrize(
+    ("scale", "kind", "today"),
+    [
+        ("published", "bench", "published"),
+        ("smoke", "bench", "smoke"),
+        ("curves", "curves", "reduced"),
+        ("learn", "convergence", "reduced"),
+        ("profile", "profile", "published"),
+    ],
+)
+def test_a_record_from_when_the_scale_was_also_the_kind_is_read(scale, kind, today):
+    """As `make learn` and the others wrote it until the kind of a run had a name of its own."""
+    plan = translation.description({"plan": {"scale": scale, "units": []}})["plan"]
+    assert (plan["kind"], plan["scale"]) == (kind, today)
+    assert translation.description({"plan": dict(plan)})["plan"] == plan
+
+
+def test_a_record_with_harmless_changes_and_corpora_is_read():
+    unit = {"name": "gpt_fp32_1x1x1_rounding", "role": "harmless", "config": {}}
+    record = translation.description({"corpora": ["a text"], "plan": {"scale": "curves", "units": [unit]}})
+    assert [unit["role"] for unit in record["plan"]["units"]] == ["control"]
+    assert record["datasets"] == ["a text"] and "corpora" not in record
+
+
+@pytest.mark.parametrize("framework", ["oneflow", "pytorch"])
+def test_a_record_from_before_there_were_programs_is_of_the_tuned_one(framework):
+    read = read_as({"name": "bert_1n1g_bs96", "program": framework, "config": {"model": "bert"}})
+    assert (read["framework"], read["program"], read["config"]["program"]) == (framework, "tuned", "tuned")
+
+
+def test_a_record_that_names_the_program_is_read_as_it_is():
+    unit = {"name": "a", "framework": "oneflow", "program": "published", "config": {"program": "published"}}
+    unit |= {"report": "bert-2020-08-22", "case": "bert_1n1g_bs96", "variant": None}
+    assert read_as(dict(unit)) == unit
 
 
 @pytest.mark.parametrize(
@@ -60,7 +100,7 @@ def test_an_attempt_has_its_number_from_its_folder():
 def test_kept_runs_name_the_reports_and_cases_of_the_catalogue():
     reports, seen = {each.id for each in CATALOGUE.reports}, 0
     for path in KEPT:
-        plan = Plan.from_json(Run.find(str(path)).description()["plan"])
+        plan = Run.find(str(path)).description().plan
         for each in plan.units:
             assert each.report in reports, (path.name, each.name)
             if each.case:

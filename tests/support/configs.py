@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from repro.planning.unit import Unit
 from repro.published.trainer_config import TrainerConfig
+from repro.runs.unit import Unit
 
 
 def configured(unit: Unit, **changes: object) -> Unit:

@@ -4,8 +4,8 @@ import json
 from dataclasses import replace
 from types import SimpleNamespace
 
-from repro.planning.unit import Unit
 from repro.published.cases import load_catalogue
+from repro.runs.unit import Unit
 from tests.support.attempts import recorded
 from tests.support.metrics import row
 from tests.support.runs import CONFIG

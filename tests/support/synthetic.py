@@ -6,11 +6,13 @@ from dataclasses import replace
 from repro.analysis.results import Result
 from repro.launch.host_environment import LOCKS
 from repro.models.programs import PUBLISHED
-from repro.planning.plan import Plan, Wanted, make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.planning.programs import tuned_name
 from repro.published.cases import load_catalogue
+from repro.runs.description import RunDescription
 from repro.runs.environment import Environment
 from repro.runs.failures import Failure
+from repro.runs.plan import Plan
 from repro.runs.record import Run, write_json
 from tests.support import raw_output
 from tests.support.attempts import recorded
@@ -19,6 +21,8 @@ VERSIONS = {"oneflow": "0.8.0+cu102", "cuda": "10.2", "cudnn": "7.6.5", "nccl": 
 GPU = {"name": "Tesla V100-SXM2-16GB", "driver_version": "440.33.01", "memory.total": "16160"}
 SIX = (1.0, 1.001, 0.999, 1.0005, 0.9995, 1.0)
 """Ratios of six repeats, the fewest from which a verdict is drawn."""
+NOTHING = Plan("smoke", "cpu", 1, ())
+"""A plan without a unit."""
 CODE = {"sha256": "0" * 64, "changed": []}
 NCCL_LINE = "node1:41:77 [0] NCCL INFO Channel 00 : 0[1a000] -> 1[1c000] via {}\n"
 
@@ -47,6 +51,11 @@ def ran_on(gpu=None, count=8, **changes) -> Environment:
     return Environment.from_json(environment(gpu, count, **changes))
 
 
+def described(plan=NOTHING, **more) -> RunDescription:
+    """The description of a run of a plan, on that node unless `more` says otherwise."""
+    return RunDescription(**{"plan": plan, "created": 1.6e9, "command": "make bench", "environment": ran_on(), **more})
+
+
 def published_run(folder, names, ratios=SIX, scale=None, env=None, label="run", programs=("published",)):
     """A run of cases by name; a repeat's throughput is the published one times its ratio, and times `scale(case)`.
 
@@ -55,16 +64,11 @@ def published_run(folder, names, ratios=SIX, scale=None, env=None, label="run", 
     cases = load_catalogue().select(None, ",".join(names))
     gpus = max(case.layout.world_size for case in cases)
     plan = make_plan(cases, gpus, Wanted(scale="published", repeats=len(ratios) or 1, programs=programs))
-    description = {
-        "created": 1_600_000_000.0,
-        "command": "make bench",
-        "environment": env or environment(),
-        "plan": plan.as_json(),
-    }
+    description = described(plan, id=label, environment=Environment.from_json(env or environment()))
     folder.mkdir(parents=True, exist_ok=True)
     run = Run(folder / label)
     run.folder.mkdir()
-    write_json(run.folder / "run.json", {"id": label, **description})
+    write_json(run.folder / "run.json", description.as_json())
     for repeat, factor in enumerate(ratios, 1):
         for case in cases:
             for program in programs:
@@ -76,7 +80,7 @@ def published_run(folder, names, ratios=SIX, scale=None, env=None, label="run", 
 
 def add_attempt(run, case, repeat, factor=1.0, status="ok", **changes):
     """One more attempt, with what its ranks and NCCL wrote; `changes` are made in its record alone."""
-    unit = next(each for each in Plan.from_json(run.description()["plan"]).units if each.name == case.name)
+    unit = next(each for each in run.description().plan.units if each.name == case.name)
     started = 1.6e9 + 1000 * len(run.attempts())
     folder = run.attempt_folder(case.name, repeat)
     gpus = case.layout.world_size

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import pytest
 from repro.images.attention_operator import LIBRARY, attention_operator
 from repro.utils.filelock import exclusive
 from repro.utils.paths import sha256_of
+from repro.utils.ports import free_port
 from tests.support.paths import ROOT
 from tests.support.patience import patience
 
@@ -228,9 +228,7 @@ def size_of(config: dict) -> int:
 def launcher(world: int, folder: Path) -> list:
     if world == 1:
         return []
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     options = ["--nproc_per_node", str(world), "--master_port", str(port), "--logdir", str(folder / "log")]
     return ["-m", "oneflow.distributed.launch", *options]
 

@@ -13,7 +13,7 @@ from repro.launch.attempt import interruptible
 from repro.launch.check_programs import ProgramOf
 from repro.launch.kernels import KernelError, Kernels, compared, program_digests
 from repro.launch.nodes.libraries import FIX, forwarder_paths
-from repro.planning.unit import TF32
+from repro.runs.unit import TF32
 from repro.utils.paths import CACHE
 
 WAKE_S = 0.2

@@ -12,7 +12,7 @@ from repro.perfmodel.plan_table import attempt_s
 from repro.perfmodel.predict import expect
 from repro.planning.derived import case_of
 from repro.planning.schedule import Block, FreeNodes
-from repro.planning.unit import Unit
+from repro.runs.unit import Unit
 
 
 class NodePlaces:

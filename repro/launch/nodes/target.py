@@ -28,14 +28,18 @@ from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.nodes.datasets import folder_on_nodes
 from repro.launch.nodes.libraries import MODERN
 from repro.launch.placement import misfit_on, unplaced
-from repro.planning.baselines import BaselineProgram, lacking
+from repro.planning.baselines import lacking
 from repro.planning.datasets import Dataset
-from repro.planning.plan import PUBLISHED, SMOKE, SMOKE_PROCESSES, Plan, PlanError, Wanted, make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.planning.profiling import FOR_GPUS
-from repro.planning.unit import TF32
+from repro.planning.trainer_config import SMOKE_PROCESSES
 from repro.published.cases import Case
 from repro.published.trainer_config import TrainerConfig
+from repro.runs.description import BaselineProgram
 from repro.runs.environment import Environment
+from repro.runs.plan import PUBLISHED, SMOKE, Plan
+from repro.runs.unit import TF32
+from repro.utils.errors import PlanError
 from repro.utils.paths import TRAINER
 
 Fingerprints = dict[str, Fingerprint]

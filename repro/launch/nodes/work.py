@@ -29,7 +29,7 @@ from repro.launch.nodes.commands import (
 from repro.launch.nodes.libraries import forwarder_orders, library_environment
 from repro.launch.nodes.tracing import Tracing
 from repro.launch.placement import Placement, place
-from repro.planning.unit import Unit
+from repro.runs.unit import Unit
 
 LEASE_S = 15.0
 """After how many seconds without a byte an agent and the controller give each other up, times the cluster's patience."""

@@ -24,13 +24,14 @@ from repro.launch.slurm.attempt import minutes_of, size_of, slurm_attempts
 from repro.launch.slurm.batch_script import fill, work_of_step
 from repro.launch.slurm.client import COMMAND_S, SlurmError, login
 from repro.launch.slurm.jobs import Jobs, Size
-from repro.planning.baselines import BaselineProgram
 from repro.planning.datasets import Dataset
-from repro.planning.plan import Plan, PlanError
 from repro.planning.program_data import own_files
-from repro.planning.unit import Unit
+from repro.runs.description import BaselineProgram
 from repro.runs.environment import Environment
+from repro.runs.plan import Plan
 from repro.runs.record import Run
+from repro.runs.unit import Unit
+from repro.utils.errors import PlanError
 
 
 @register

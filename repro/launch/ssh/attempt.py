@@ -20,8 +20,8 @@ from repro.launch.nodes.tracing import Tracing
 from repro.launch.nodes.work import NodeWork, check_work, work_of
 from repro.launch.ssh.agent_client import AgentClient
 from repro.launch.ssh.nodes import NodePool
-from repro.planning.unit import Unit
 from repro.runs.record import write_json
+from repro.runs.unit import Unit
 
 STOP_S = 12.0
 

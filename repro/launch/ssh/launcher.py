@@ -22,11 +22,11 @@ from repro.launch.nodes.work import dry_lines
 from repro.launch.select import register
 from repro.launch.ssh.attempt import programs_on, ssh_attempts
 from repro.launch.ssh.nodes import NodePool
-from repro.planning.baselines import BaselineProgram
 from repro.planning.datasets import Dataset
-from repro.planning.plan import Plan
 from repro.planning.program_data import own_files
+from repro.runs.description import BaselineProgram
 from repro.runs.environment import Environment
+from repro.runs.plan import Plan
 from repro.runs.record import Run
 
 

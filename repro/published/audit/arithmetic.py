@@ -29,7 +29,15 @@ def medians(material: Material) -> Findings:
             )
             elsewhere = material.catalogue.report(case.report).repeats_source
             source = Message(elsewhere) if elsewhere else None
-            yield compare("median", case, "throughput", case.published.throughput, median(runs), rule, source=source)
+            yield compare(
+                "median",
+                case,
+                "throughput",
+                printed=case.published.throughput,
+                value=median(runs),
+                rule=rule,
+                source=source,
+            )
 
 
 def outliers(material: Material) -> Findings:
@@ -55,7 +63,17 @@ def _outlier(case: Case, number: int, run: PrintedNumber, middle: float, usual: 
         usual=f"{100 * usual:.2f}",
     )
     place = Place("all-results", case.name, f"run-{number}")
-    return unless(off <= allowed, "outlier", case.report, place, "inconsistency", run, middle, rule, severity="warning")
+    return unless(
+        off <= allowed,
+        "outlier",
+        case.report,
+        place,
+        kind="inconsistency",
+        printed=run,
+        expected=middle,
+        rule=rule,
+        severity="warning",
+    )
 
 
 def speedups(material: Material) -> Findings:
@@ -98,7 +116,9 @@ def _speedup(
         value=f"{value:.5f}",
     )
     reach = None if throughput is single else ratio_reach(throughput, single)
-    return compare("speed-up", case, column, printed, value, rule, table=table, report=report, reach=reach)
+    return compare(
+        "speed-up", case, column, printed=printed, value=value, rule=rule, table=table, report=report, reach=reach
+    )
 
 
 def latencies(material: Material) -> Findings:
@@ -122,7 +142,7 @@ def _latency(
         latency=latency_ms,
         value=f"{value:.4f}",
     )
-    return compare(check, case, "throughput", throughput, value, rule, report=report)
+    return compare(check, case, "throughput", printed=throughput, value=value, rule=rule, report=report)
 
 
 def products(material: Material) -> Findings:
@@ -152,7 +172,9 @@ def products(material: Material) -> Findings:
         }
         for column, (value, rule) in made.items():
             if column in printed:
-                yield compare("product", case, column, as_figure(printed[column]), value, rule, table="cases")
+                yield compare(
+                    "product", case, column, printed=as_figure(printed[column]), value=value, rule=rule, table="cases"
+                )
         global_batch = batch * case.accumulation_steps
         rule = Message(
             "global batch size = micro-batch size x data-parallel size x accumulation steps = {micro} x {data} x "
@@ -162,7 +184,15 @@ def products(material: Material) -> Findings:
             steps=case.accumulation_steps,
             value=global_batch,
         )
-        yield compare("product", case, "global_batch", as_figure(case.global_batch), global_batch, rule, table="cases")
+        yield compare(
+            "product",
+            case,
+            "global_batch",
+            printed=as_figure(case.global_batch),
+            value=global_batch,
+            rule=rule,
+            table="cases",
+        )
 
 
 def changes(material: Material) -> Findings:
@@ -199,10 +229,10 @@ def _change(material: Material, case: Case, figure: str, before: PrintedNumber, 
             "change",
             case,
             f"{name}_change",
-            as_figure(difference),
-            after - before,
-            rule,
-            _savings(material, case, difference),
+            printed=as_figure(difference),
+            value=after - before,
+            rule=rule,
+            evidence=_savings(material, case, difference),
         )
     if share is not None:
         value = 100 * (after - before) / before
@@ -223,10 +253,10 @@ def _change(material: Material, case: Case, figure: str, before: PrintedNumber, 
             "change",
             case,
             f"{name}_change_percent",
-            as_figure(share, 1),
-            value,
-            rule,
-            evidence,
+            printed=as_figure(share, 1),
+            value=value,
+            rule=rule,
+            evidence=evidence,
             reach=(low - 100, high - 100),
         )
 

@@ -44,7 +44,17 @@ def _not_slower(before: float, after: float, other: str, report: str, place: Pla
         share=f"{100 * after / before:.1f}",
     )
     fits = after >= before * (1 - LESS)
-    return unless(fits, "larger-batch", report, place, "inconsistency", after, "", rule, severity="warning")
+    return unless(
+        fits,
+        "larger-batch",
+        report,
+        place,
+        kind="inconsistency",
+        printed=after,
+        expected="",
+        rule=rule,
+        severity="warning",
+    )
 
 
 def _by_batch(measured: Iterable[Any], keys: Iterable[str]) -> Iterator[Sequence[Any]]:
@@ -75,7 +85,17 @@ def _within(
     if used is not None:
         rule = Message("there are {most} at most, and more than 0", most=most)
         fits = 0 < used <= most
-        yield unless(fits, check, report, place, "inconsistency", used, f"<= {most}", rule, source=source)
+        yield unless(
+            fits,
+            check,
+            report,
+            place,
+            kind="inconsistency",
+            printed=used,
+            expected=f"<= {most}",
+            rule=rule,
+            source=source,
+        )
 
 
 def sharded_peers(material: Material) -> Findings:
@@ -88,7 +108,15 @@ def sharded_peers(material: Material) -> Findings:
             place = Place(PEERS, peer.name, "memory_mib")
             fits = peer.memory_mib < other.memory_mib
             yield unless(
-                fits, "sharded-peer", PEERS, place, "inconsistency", peer.memory_mib, "", rule, severity="warning"
+                fits,
+                "sharded-peer",
+                PEERS,
+                place,
+                kind="inconsistency",
+                printed=peer.memory_mib,
+                expected="",
+                rule=rule,
+                severity="warning",
             )
 
 
@@ -110,7 +138,16 @@ def signs(material: Material) -> Findings:
                 "the recorded changes are {changes}", changes=[f"{change:+g}" for change in changes if change]
             )
             place = Place(RESULTS, case.name, f"{column}_sign")
-            yield unless(marks == expected, "sign", case.report, place, "inconsistency", printed[column], "", rule)
+            yield unless(
+                marks == expected,
+                "sign",
+                case.report,
+                place,
+                kind="inconsistency",
+                printed=printed[column],
+                expected="",
+                rule=rule,
+            )
 
 
 RULES = (

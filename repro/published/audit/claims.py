@@ -44,11 +44,11 @@ def titles(material: Material) -> Findings:
             "title",
             report.id,
             Place("title"),
-            "editorial",
-            report.title_printed,
-            subject,
-            rule,
-            evidence,
+            kind="editorial",
+            printed=report.title_printed,
+            expected=subject,
+            rule=rule,
+            evidence=evidence,
         )
 
 
@@ -74,7 +74,16 @@ def _name(case: Case, table: str, column: str, text: str, patterns: tuple[str, .
         named = ", ".join(f"{key} {stated[key]}" for key in wrong)
         rule = Message("the name says {named}, the case has {right}", named=named, right=right)
     place = Place(table, case.name, column)
-    return unless(match is not None and not wrong, "name", case.report, place, "inconsistency", text, right, rule)
+    return unless(
+        match is not None and not wrong,
+        "name",
+        case.report,
+        place,
+        kind="inconsistency",
+        printed=text,
+        expected=right,
+        rule=rule,
+    )
 
 
 def words(material: Material) -> Findings:
@@ -93,10 +102,10 @@ def words(material: Material) -> Findings:
                 "group",
                 case.report,
                 Place("cases", case.name, "group"),
-                "inconsistency",
-                match["group"],
-                "",
-                rule,
+                kind="inconsistency",
+                printed=match["group"],
+                expected="",
+                rule=rule,
             )
         if text := printed.get("description"):
             rule = Message("the case has optimizer sharding stage {stage}", stage=case.optimizer_sharding)
@@ -105,10 +114,10 @@ def words(material: Material) -> Findings:
                 "description",
                 case.report,
                 Place("results", case.name, "description"),
-                "inconsistency",
-                text,
-                "",
-                rule,
+                kind="inconsistency",
+                printed=text,
+                expected="",
+                rule=rule,
             )
         for column, key in (("memory", "memory_mib"), ("throughput", "throughput")):
             if column in printed:
@@ -135,10 +144,10 @@ def _cell(case: Case, column: str, key: str) -> Finding | None:
         "cell",
         case.report,
         Place("results", case.name, key),
-        "inconsistency",
-        printed[column],
-        ", ".join(f"{v:g}" for v in recorded),
-        rule,
+        kind="inconsistency",
+        printed=printed[column],
+        expected=", ".join(f"{v:g}" for v in recorded),
+        rule=rule,
     )
 
 
@@ -162,14 +171,14 @@ def shared_logs(material: Material) -> Findings:
                 "log",
                 case.report,
                 Place("logs", case.name, "log"),
-                "inconsistency",
-                log,
-                right,
-                rule,
-                evidence,
-                "warning",
-                Message("also the log of {other}", other=other.name),
-                Message(source) if right else None,
+                kind="inconsistency",
+                printed=log,
+                expected=right,
+                rule=rule,
+                evidence=evidence,
+                severity="warning",
+                note=Message("also the log of {other}", other=other.name),
+                source=Message(source) if right else None,
             )
 
 
@@ -195,7 +204,14 @@ def precisions(material: Material) -> Findings:
         meant = PRECISIONS.get(claimed.lower())
         rule = Message("the cases were run in {precision}", precision=report.precision)
         yield unless(
-            meant == report.precision, "precision", report.id, place, "inconsistency", claimed, report.precision, rule
+            meant == report.precision,
+            "precision",
+            report.id,
+            place,
+            kind="inconsistency",
+            printed=claimed,
+            expected=report.precision,
+            rule=rule,
         )
         if "precision_scope" in report.claims:
             others = [other for other in material.reports if other.precision != meant]
@@ -214,12 +230,12 @@ def precisions(material: Material) -> Findings:
                 "precision-scope",
                 report.id,
                 place,
-                "editorial",
-                claimed,
-                f"{claimed}, FP16 (AMP)",
-                rule,
-                evidence,
-                "note",
+                kind="editorial",
+                printed=claimed,
+                expected=f"{claimed}, FP16 (AMP)",
+                rule=rule,
+                evidence=evidence,
+                severity="note",
                 source=Message("the other reports"),
             )
 
@@ -239,10 +255,10 @@ def switches(material: Material) -> Findings:
             "script-folder",
             report.id,
             Place("text", "", "script_folders"),
-            "editorial",
-            ", ".join(folders),
-            folders[0] if folders else "",
-            rule,
+            kind="editorial",
+            printed=", ".join(folders),
+            expected=folders[0] if folders else "",
+            rule=rule,
             severity="note",
         )
 
@@ -268,10 +284,10 @@ def _flag(report: str, flag: str, cases: Sequence[Case]) -> Finding | None:
         "flag",
         report,
         Place("text", "", "flag"),
-        "editorial",
-        f"{flag}=on",
-        "",
-        rule,
+        kind="editorial",
+        printed=f"{flag}=on",
+        expected="",
+        rule=rule,
         severity="warning",
     )
 

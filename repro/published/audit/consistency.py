@@ -70,7 +70,17 @@ def _cut_off(report: Report, table: dict, column: str, cut: list, count: int) ->
     )
     printed = ", ".join(str(other) for _, _, other in cut)
     place = Place(table["what"], "", column)
-    return finding("cut-off", report.id, place, "inconsistency", printed, right, rule, evidence, "note")
+    return finding(
+        "cut-off",
+        report.id,
+        place,
+        kind="inconsistency",
+        printed=printed,
+        expected=right,
+        rule=rule,
+        evidence=evidence,
+        severity="note",
+    )
 
 
 def _differs(
@@ -90,14 +100,14 @@ def _differs(
         "copy",
         report.id,
         place,
-        "inconsistency",
-        printed,
-        expected,
-        rule,
-        evidence,
-        "warning",
-        Message("{table}: {other}", table=Message(what), other=expected),
-        Message(source) if case.report == report.id else Message("the cases of {report}", report=case.report),
+        kind="inconsistency",
+        printed=printed,
+        expected=expected,
+        rule=rule,
+        evidence=evidence,
+        severity="warning",
+        note=Message("{table}: {other}", table=Message(what), other=expected),
+        source=Message(source) if case.report == report.id else Message("the cases of {report}", report=case.report),
     )
 
 
@@ -151,9 +161,9 @@ def efficiencies(material: Material) -> Findings:
                         "efficiency",
                         case,
                         column,
-                        as_figure(row[column], decimals[column]),
-                        value,
-                        rule,
+                        printed=as_figure(row[column], decimals[column]),
+                        value=value,
+                        rule=rule,
                         table=table["what"],
                         source=FORMULA,
                     )
@@ -180,10 +190,10 @@ def scaling(material: Material) -> Findings:
             "scaling",
             larger.report,
             place,
-            "inconsistency",
-            larger.published.throughput,
-            "",
-            rule,
+            kind="inconsistency",
+            printed=larger.published.throughput,
+            expected="",
+            rule=rule,
             severity="warning",
         )
 
@@ -196,13 +206,23 @@ def memory(material: Material) -> Findings:
             continue
         limit = material.cluster_of(case)["hardware"]["gpu_memory_mib"]
         rule = Message("the GPU has {limit} MiB", limit=limit)
-        yield unless(used <= limit, "memory", case.report, place, "inconsistency", used, "", rule)
+        yield unless(
+            used <= limit, "memory", case.report, place, kind="inconsistency", printed=used, expected="", rule=rule
+        )
         for other in material.cases:
             more = other.published.memory_mib
             if more is not None and _differs_in_batch(other, case) and other.micro_batch < case.micro_batch:
                 rule = Message("{other} takes {more} MiB with a smaller micro-batch", other=other.name, more=more)
                 yield unless(
-                    used > more, "memory-order", case.report, place, "inconsistency", used, "", rule, severity="warning"
+                    used > more,
+                    "memory-order",
+                    case.report,
+                    place,
+                    kind="inconsistency",
+                    printed=used,
+                    expected="",
+                    rule=rule,
+                    severity="warning",
                 )
 
 
@@ -236,13 +256,13 @@ def repeated_configurations(material: Material) -> Findings:
                 "duplicate",
                 second.report,
                 Place("results", second.name, "case"),
-                kind,
-                other,
-                "",
-                rule,
-                evidence,
-                severity,
-                Message("same configuration as {first}", first=first.name),
+                kind=kind,
+                printed=other,
+                expected="",
+                rule=rule,
+                evidence=evidence,
+                severity=severity,
+                note=Message("same configuration as {first}", first=first.name),
             )
 
 

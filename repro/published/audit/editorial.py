@@ -34,11 +34,11 @@ def missing(material: Material) -> Findings:
                 "missing",
                 report.id,
                 place,
-                "missing",
-                "–",
-                later or "",
-                rule,
-                evidence if later else None,
+                kind="missing",
+                printed="–",
+                expected=later or "",
+                rule=rule,
+                evidence=evidence if later else None,
                 note=note or Message("missing in the original"),
                 source=source,
             )
@@ -60,10 +60,10 @@ def _range(report: Report, announced: list[int], sizes: list[int]) -> Finding | 
         "missing",
         report.id,
         Place("results", f"{absent} GPU", "throughput"),
-        "missing",
-        "–",
-        "",
-        rule,
+        kind="missing",
+        printed="–",
+        expected="",
+        rule=rule,
         severity="warning",
     )
 
@@ -79,10 +79,10 @@ def stray(material: Material) -> Findings:
                 "stray",
                 report.id,
                 Place("results", case.name, "micro_batch"),
-                "stray",
-                case.micro_batch,
-                "",
-                rule,
+                kind="stray",
+                printed=case.micro_batch,
+                expected="",
+                rule=rule,
             )
         for row in report.stray:
             yield _stray_row(report, announced, row)
@@ -109,7 +109,9 @@ def _stray_row(report: Report, announced: list[int], row: dict) -> Finding:
     printed = f"{row['nodes']} | {row['gpus_per_node']} | {batch} | {value}"
     place = Place("all-results", f"bs{batch}, {gpus} GPU", "throughput")
     note = Message("stray row: the text does not announce batch size {batch}", batch=batch)
-    return finding("stray", report.id, place, "stray", printed, "", rule, evidence, note=note)
+    return finding(
+        "stray", report.id, place, kind="stray", printed=printed, expected="", rule=rule, evidence=evidence, note=note
+    )
 
 
 def _later_run(report: Report, batch: int, gpus: int) -> tuple[PrintedNumber | None, Message | None]:
@@ -142,10 +144,10 @@ def example_logs(material: Material) -> Findings:
             "example-rows",
             report.id,
             Place("example log", "", "iteration"),
-            "inconsistency",
-            ", ".join(map(str, steps)),
-            ", ".join(map(str, due)),
-            rule,
+            kind="inconsistency",
+            printed=", ".join(map(str, steps)),
+            expected=", ".join(map(str, due)),
+            rule=rule,
         )
         if averaged := report.rule.averaged([row["throughput"] for row in rows]):
             yield _example(report, material.cases_of(report), averaged)
@@ -173,12 +175,12 @@ def _example(report: Report, cases: Sequence[Case], counted: Sequence[float]) ->
         "example",
         report.id,
         Place("example log", "", "throughput"),
-        "editorial",
-        "–",
-        f"{mean:.3f}",
-        rule,
-        evidence,
-        "note",
+        kind="editorial",
+        printed="–",
+        expected=f"{mean:.3f}",
+        rule=rule,
+        evidence=evidence,
+        severity="note",
     )
 
 
@@ -217,10 +219,10 @@ def encodings(material: Material) -> Findings:
                 "encoding",
                 report.id,
                 Place(section, "", key),
-                "typing",
-                text,
-                right or "",
-                rule,
+                kind="typing",
+                printed=text,
+                expected=right or "",
+                rule=rule,
                 severity="note",
                 note=Message("garbled characters corrected"),
             )
@@ -276,7 +278,17 @@ def _spelling(report: str, place: Place, word: str) -> Finding | None:
         return HOLDS
     rule = Message('"{word}" is a misspelling of "{term}"', word=word, term=near[0])
     source = Message("the usual spelling")
-    return finding("spelling", report, place, "typing", word, near[0], rule, severity="note", source=source)
+    return finding(
+        "spelling",
+        report,
+        place,
+        kind="typing",
+        printed=word,
+        expected=near[0],
+        rule=rule,
+        severity="note",
+        source=source,
+    )
 
 
 def _unit(report: str, place: Place, unit: str) -> Finding | None:
@@ -284,7 +296,16 @@ def _unit(report: str, place: Place, unit: str) -> Finding | None:
     rule = Message("m is the prefix milli, mega is M; memory is read with nvidia-smi, which reports MiB")
     source = Message("nvidia-smi prints MiB")
     return unless(
-        right == unit, "unit", report, place, "typing", unit, f"{right} (MiB)", rule, severity="note", source=source
+        right == unit,
+        "unit",
+        report,
+        place,
+        kind="typing",
+        printed=unit,
+        expected=f"{right} (MiB)",
+        rule=rule,
+        severity="note",
+        source=source,
     )
 
 
@@ -297,7 +318,17 @@ def _pattern(report: str, place: Place, column: str, cases: Sequence[Case]) -> F
     rule = Message(
         "the heading specifies {n} numbers, but the rows have another form: {rows}", n=len(parts), rows=wrong
     )
-    return unless(not wrong, "pattern", report, place, "typing", ", ".join(wrong[:1]), "", rule, severity="note")
+    return unless(
+        not wrong,
+        "pattern",
+        report,
+        place,
+        kind="typing",
+        printed=", ".join(wrong[:1]),
+        expected="",
+        rule=rule,
+        severity="note",
+    )
 
 
 RULES = (

@@ -54,10 +54,10 @@ def versions(material: Material) -> Findings:
                 "commit",
                 report.id,
                 Place("environment", "", "oneflow"),
-                "inconsistency",
-                short,
-                commit[:7],
-                rule,
+                kind="inconsistency",
+                printed=short,
+                expected=commit[:7],
+                rule=rule,
             )
 
 
@@ -70,7 +70,14 @@ def _cuda(report: Report, built: str) -> Findings:
         claimed=claimed,
     )
     yield unless(
-        built == claimed, "cuda", report.id, Place("environment", "", "cuda"), "inconsistency", claimed, built, rule
+        built == claimed,
+        "cuda",
+        report.id,
+        Place("environment", "", "cuda"),
+        kind="inconsistency",
+        printed=claimed,
+        expected=built,
+        rule=rule,
     )
     needed = DRIVERS.get(built) or DRIVERS.get(built.split(".")[0], "0")
     rule = Message(
@@ -85,11 +92,11 @@ def _cuda(report: Report, built: str) -> Findings:
         "driver",
         report.id,
         Place("environment", "", "driver"),
-        "inconsistency",
-        driver,
-        f">= {needed}",
-        rule,
-        evidence,
+        kind="inconsistency",
+        printed=driver,
+        expected=f">= {needed}",
+        rule=rule,
+        evidence=evidence,
         source=RELEASE_NOTES,
     )
 
@@ -104,12 +111,12 @@ def _wheel(report: Report, number: str, tag: str) -> Findings:
         "wheel",
         report.id,
         Place("environment", "", "oneflow"),
-        "inconsistency",
-        printed,
-        number,
-        rule,
-        evidence,
-        "warning",
+        kind="inconsistency",
+        printed=printed,
+        expected=number,
+        rule=rule,
+        evidence=evidence,
+        severity="warning",
     )
     python = report.environment.get("python", "")
     rule = Message("the wheel is for {tag}, but the report has Python {python}", tag=tag, python=python)
@@ -118,10 +125,10 @@ def _wheel(report: Report, number: str, tag: str) -> Findings:
         "python",
         report.id,
         Place("environment", "", "python"),
-        "inconsistency",
-        python,
-        tag,
-        rule,
+        kind="inconsistency",
+        printed=python,
+        expected=tag,
+        rule=rule,
     )
 
 
@@ -131,7 +138,17 @@ def trainers(material: Material) -> Findings:
         place, printed = Place("environment", "", "trainer"), report.trainer["printed"]
         commits = COMMIT.findall(printed)
         rule = Message("the report names a branch but no commit, so the code that was measured cannot be determined")
-        yield unless(bool(commits), "trainer-commit", report.id, place, "missing", printed, "", rule, severity="note")
+        yield unless(
+            bool(commits),
+            "trainer-commit",
+            report.id,
+            place,
+            kind="missing",
+            printed=printed,
+            expected="",
+            rule=rule,
+            severity="note",
+        )
         for commit in commits:
             trainer_commit = report.trainer["commit"]
             rule = Message("the detailed report of the same runs names commit {kept}", kept=trainer_commit)
@@ -140,12 +157,12 @@ def trainers(material: Material) -> Findings:
                 "trainer",
                 report.id,
                 place,
-                "inconsistency",
-                commit[:8],
-                trainer_commit,
-                rule,
-                _repeated_reports(material, report),
-                "warning",
+                kind="inconsistency",
+                printed=commit[:8],
+                expected=trainer_commit,
+                rule=rule,
+                evidence=_repeated_reports(material, report),
+                severity="warning",
                 source=Message("the detailed report of the same runs"),
             )
 
@@ -178,10 +195,10 @@ def environments(material: Material) -> Findings:
                 "threads",
                 report.id,
                 Place("environment", "", "cpu"),
-                "inconsistency",
-                threads[1],
-                covered,
-                rule,
+                kind="inconsistency",
+                printed=threads[1],
+                expected=covered,
+                rule=rule,
                 source=CLUSTER,
             )
         yield from _sizes(material, report, cluster["hardware"])
@@ -192,7 +209,17 @@ def _environment(agrees: bool, report: str, key: str, printed: str, expected: st
         Message("the other reports on this cluster have {known}", known=expected),
         Place("environment", "", key),
     )
-    return unless(agrees, "environment", report, place, "inconsistency", printed, expected, rule, source=CLUSTER)
+    return unless(
+        agrees,
+        "environment",
+        report,
+        place,
+        kind="inconsistency",
+        printed=printed,
+        expected=expected,
+        rule=rule,
+        source=CLUSTER,
+    )
 
 
 def _same_words(printed: str, expected: str) -> bool:
@@ -215,10 +242,10 @@ def _sizes(material: Material, report: Report, hardware: dict) -> Findings:
             "cluster",
             report.id,
             place,
-            "inconsistency",
-            stated,
-            hardware[key],
-            rule,
+            kind="inconsistency",
+            printed=stated,
+            expected=hardware[key],
+            rule=rule,
             source=CLUSTER,
         )
     if addresses := report.settings.get("node_addresses"):
@@ -226,13 +253,29 @@ def _sizes(material: Material, report: Report, hardware: dict) -> Findings:
         place = Place("text", "", "node_addresses")
         rule = Message("each node has an address of its own")
         yield unless(
-            not twice, "same-address", report.id, place, "inconsistency", ", ".join(twice), "", rule, severity="warning"
+            not twice,
+            "same-address",
+            report.id,
+            place,
+            kind="inconsistency",
+            printed=", ".join(twice),
+            expected="",
+            rule=rule,
+            severity="warning",
         )
         unknown = [address for address in addresses if address not in hardware["addresses"]]
         rule = Message("the cluster's nodes have the addresses {known}", known=hardware["addresses"])
         place = Place("text", "", "node_addresses")
         yield unless(
-            not unknown, "cluster", report.id, place, "inconsistency", ", ".join(unknown), "", rule, severity="warning"
+            not unknown,
+            "cluster",
+            report.id,
+            place,
+            kind="inconsistency",
+            printed=", ".join(unknown),
+            expected="",
+            rule=rule,
+            severity="warning",
         )
     for case in material.cases_of(report):
         limits = {"nodes": case.nodes, "gpus_per_node": case.gpus_per_node}
@@ -244,10 +287,10 @@ def _sizes(material: Material, report: Report, hardware: dict) -> Findings:
                 "cluster",
                 report.id,
                 place,
-                "inconsistency",
-                used,
-                hardware[key],
-                rule,
+                kind="inconsistency",
+                printed=used,
+                expected=hardware[key],
+                rule=rule,
                 source=CLUSTER,
             )
 
@@ -263,10 +306,10 @@ def _gpus(report: str, printed: str, hardware: dict) -> Finding | None:
         "gpus",
         report,
         Place("environment", "", "gpus"),
-        "inconsistency",
-        printed,
-        f"{model} x {count}",
-        rule,
+        kind="inconsistency",
+        printed=printed,
+        expected=f"{model} x {count}",
+        rule=rule,
         source=CLUSTER,
     )
 
@@ -291,7 +334,9 @@ def affinities(material: Material) -> Findings:
             both = sorted(_cpus(one) & _cpus(other))
             rule = Message("{one} and {other} have CPUs in common: {cpus}", one=one, other=other, cpus=both)
             place = Place("topology", one, other)
-            yield unless(not both, "affinity", owner, place, "inconsistency", other, "", rule)
+            yield unless(
+                not both, "affinity", owner, place, kind="inconsistency", printed=other, expected="", rule=rule
+            )
 
 
 def topologies(material: Material) -> Findings:
@@ -309,10 +354,10 @@ def topologies(material: Material) -> Findings:
                     "topology",
                     owner,
                     Place("topology", device, devices[column]),
-                    "inconsistency",
-                    there,
-                    back,
-                    rule,
+                    kind="inconsistency",
+                    printed=there,
+                    expected=back,
+                    rule=rule,
                 )
             if device.startswith("GPU"):
                 count = sum(int(link[2:]) for link in links[row] if link.startswith("NV"))
@@ -322,10 +367,10 @@ def topologies(material: Material) -> Findings:
                     "nvlinks",
                     owner,
                     Place("topology", device, "NVLink"),
-                    "inconsistency",
-                    count,
-                    NVLINKS,
-                    rule,
+                    kind="inconsistency",
+                    printed=count,
+                    expected=NVLINKS,
+                    rule=rule,
                     source=Message("NVIDIA Tesla V100 GPU Architecture, WP-08608-001"),
                 )
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 from repro.published.claim_ids import claim_concerned
 from repro.published.figures import PrintedNumber
@@ -23,6 +23,7 @@ RESULTS, PEERS = "results", "peers"
 HOLDS = None
 """Yielded by a rule for a comparison without discrepancy."""
 Findings = Iterator["Finding | None"]
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,7 @@ def finding(
     check: str,
     report: str,
     place: Place,
+    *,
     kind: str,
     printed: object,
     expected: object,
@@ -142,30 +144,22 @@ def slug(*parts: str) -> str:
     return "/".join(re.sub(r"[^\w.=+-]+", "-", part).strip("-") for part in parts if part)
 
 
-def unless(
-    right: bool,
-    check: str,
-    report: str,
-    place: Place,
-    kind: str,
-    printed: object,
-    expected: object,
-    rule: Message,
-    evidence: Message | None = None,
-    severity: str = "error",
-    note: Message | None = None,
-    source: Message | None = None,
-) -> Finding | None:
-    """HOLDS if `right`, otherwise the finding with the other arguments."""
-    if right:
-        return HOLDS
-    return finding(check, report, place, kind, printed, expected, rule, evidence, severity, note, source)
+def _if_wrong(make: Callable[P, Finding]) -> Callable[Concatenate[bool, P], Finding | None]:
+    def checked(right: bool, /, *subject: P.args, **details: P.kwargs) -> Finding | None:
+        return HOLDS if right else make(*subject, **details)
+
+    return checked
+
+
+unless = _if_wrong(finding)
+"""HOLDS if its first argument is true, otherwise the `finding` with the other arguments."""
 
 
 def compare(
     check: str,
     case: Case,
     column: str,
+    *,
     printed: PrintedNumber,
     value: float,
     rule: Message,
@@ -196,12 +190,12 @@ def compare(
         check,
         report or case.report,
         Place(table, case.name, column),
-        "arithmetic",
-        printed,
-        at_precision(value, printed.decimals),
-        rule,
-        evidence,
-        severity,
+        kind="arithmetic",
+        printed=printed,
+        expected=at_precision(value, printed.decimals),
+        rule=rule,
+        evidence=evidence,
+        severity=severity,
         source=source,
     )
 

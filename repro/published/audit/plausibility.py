@@ -80,7 +80,17 @@ def _floor(case: Case, used: PrintedNumber | None, check: str, report: str) -> F
         rule = Message("parameters and optimizer state alone take {least} MiB per GPU", least=f"{least:.0f}")
         place = Place("results", case.name, "memory_mib")
         source = Message("the number of parameters, counted from the model's shape")
-        yield unless(used >= least, check, report, place, "inconsistency", used, f">= {least:.0f}", rule, source=source)
+        yield unless(
+            used >= least,
+            check,
+            report,
+            place,
+            kind="inconsistency",
+            printed=used,
+            expected=f">= {least:.0f}",
+            rule=rule,
+            source=source,
+        )
 
 
 def _peer_cases(material: Material) -> Iterator[tuple[Peer, Case]]:
@@ -146,7 +156,17 @@ def _alike(report: str, table: str, group: list[tuple[Case, PrintedNumber]]) -> 
             off=f"{100 * off:+.1f}",
         )
         place = Place(table, case.name, "memory_mib")
-        yield unless(within, _siblings(table), report, place, "inconsistency", used, "", rule, severity="warning")
+        yield unless(
+            within,
+            _siblings(table),
+            report,
+            place,
+            kind="inconsistency",
+            printed=used,
+            expected="",
+            rule=rule,
+            severity="warning",
+        )
 
 
 def _falling(report: str, table: str, group: list[tuple[Case, PrintedNumber]]) -> Findings:
@@ -159,7 +179,17 @@ def _falling(report: str, table: str, group: list[tuple[Case, PrintedNumber]]) -
         )
         place = Place(table, more.name, "memory_mib")
         fits = after <= before * (1 + MEMORY_SPREAD)
-        yield unless(fits, _siblings(table), report, place, "inconsistency", after, "", rule, severity="warning")
+        yield unless(
+            fits,
+            _siblings(table),
+            report,
+            place,
+            kind="inconsistency",
+            printed=after,
+            expected="",
+            rule=rule,
+            severity="warning",
+        )
 
 
 def sharding_savings(material: Material) -> Findings:
@@ -186,10 +216,10 @@ def sharding_savings(material: Material) -> Findings:
             "sharding-saving",
             case.report,
             place,
-            "inconsistency",
-            after,
-            f">= {before - most:.0f}",
-            rule,
+            kind="inconsistency",
+            printed=after,
+            expected=f">= {before - most:.0f}",
+            rule=rule,
             severity="warning",
             source=ZERO,
         )
@@ -248,7 +278,16 @@ def _below_peak(material: Material, case: Case, throughput: PrintedNumber, check
     severity = "warning" if spec_of(case.model).convolutional else "error"
     place, most = Place("results", case.name, "throughput"), f"<= {throughput * peak / rate:.2f}"
     yield unless(
-        rate <= peak, check, report, place, "inconsistency", throughput, most, rule, severity=severity, source=PEAK
+        rate <= peak,
+        check,
+        report,
+        place,
+        kind="inconsistency",
+        printed=throughput,
+        expected=most,
+        rule=rule,
+        severity=severity,
+        source=PEAK,
     )
 
 
@@ -268,7 +307,15 @@ def peer_scaling(material: Material) -> Findings:
         )
         fits = 1 <= ratio <= growth * (1 + tolerance)
         yield unless(
-            fits, "peer-scaling", PEERS, place, "inconsistency", larger.throughput, "", rule, severity="warning"
+            fits,
+            "peer-scaling",
+            PEERS,
+            place,
+            kind="inconsistency",
+            printed=larger.throughput,
+            expected="",
+            rule=rule,
+            severity="warning",
         )
         others = [
             one.throughput / other.throughput
@@ -291,7 +338,18 @@ def _peer_step(larger: Peer, smaller: Peer, ratio: float, usual: float) -> Findi
     evidence = Message("a comparison at this size may reflect a problem of that set-up rather than the frameworks")
     place = Place(PEERS, larger.name, "throughput")
     fits = ratio >= PEER_STEP * usual
-    return unless(fits, "peer-step", PEERS, place, "inconsistency", larger.throughput, "", rule, evidence, "warning")
+    return unless(
+        fits,
+        "peer-step",
+        PEERS,
+        place,
+        kind="inconsistency",
+        printed=larger.throughput,
+        expected="",
+        rule=rule,
+        evidence=evidence,
+        severity="warning",
+    )
 
 
 def _peer_steps(material: Material) -> Iterator[tuple[tuple, Peer, Peer]]:
@@ -334,11 +392,11 @@ def _accuracy(report: Report, table: str, rows: Iterable[dict], cases: Iterable[
         "accuracy",
         report.id,
         place,
-        PROVENANCE,
-        highest["top_1"],
-        f"<= {TOP_1:.2f}",
-        rule,
-        evidence,
+        kind=PROVENANCE,
+        printed=highest["top_1"],
+        expected=f"<= {TOP_1:.2f}",
+        rule=rule,
+        evidence=evidence,
         source=TRAINED,
     )
 
@@ -371,12 +429,12 @@ def _warmup(report: Report, case: Case, iterations: int, warmup: int) -> Finding
         "warm-up",
         report.id,
         place,
-        "editorial",
-        iterations,
-        f">= {warmup}",
-        rule,
-        evidence,
-        "note",
+        kind="editorial",
+        printed=iterations,
+        expected=f">= {warmup}",
+        rule=rule,
+        evidence=evidence,
+        severity="note",
         source=_settings(report),
     )
 
@@ -393,10 +451,10 @@ def _decay(report: Report, case: Case, iterations: int, decay: int) -> Finding |
         "decay",
         report.id,
         place,
-        "editorial",
-        iterations,
-        f"<= {decay}",
-        rule,
+        kind="editorial",
+        printed=iterations,
+        expected=f"<= {decay}",
+        rule=rule,
         severity="warning",
         source=_settings(report),
     )

@@ -75,7 +75,17 @@ def _rows(report: Report, table: str, rows: Sequence[dict]) -> Findings:
         for column, (fits, rule) in checks.items():
             place = Place(table, f"row {number}", column)
             printed = row[column]
-            yield unless(fits, "sample-row", report.id, place, "inconsistency", printed, "", rule, severity="warning")
+            yield unless(
+                fits,
+                "sample-row",
+                report.id,
+                place,
+                kind="inconsistency",
+                printed=printed,
+                expected="",
+                rule=rule,
+                severity="warning",
+            )
         before = row["iteration"]
 
 
@@ -95,10 +105,10 @@ def later_runs(material: Material) -> Findings:
                     "later-run",
                     report.id,
                     place,
-                    "inconsistency",
-                    row["throughput"],
-                    "",
-                    rule,
+                    kind="inconsistency",
+                    printed=row["throughput"],
+                    expected="",
+                    rule=rule,
                     severity="warning",
                 )
         for fewer, more in pairwise(
@@ -128,10 +138,10 @@ def _growth(report: Report, fewer: dict, more: dict, allowed: float) -> Finding 
         "later-scaling",
         report.id,
         place,
-        "inconsistency",
-        more["throughput"],
-        "",
-        rule,
+        kind="inconsistency",
+        printed=more["throughput"],
+        expected="",
+        rule=rule,
         severity="warning",
     )
 
@@ -154,7 +164,17 @@ def dates(material: Material) -> Findings:
 
 def _day(report: Report, place: Place, printed: str, day: date | None, own: date, rule: Message) -> Finding | None:
     fits = day is not None and abs((day - own).days) <= DAYS
-    return unless(fits, "date", report.id, place, "inconsistency", printed, report.date, rule, severity="warning")
+    return unless(
+        fits,
+        "date",
+        report.id,
+        place,
+        kind="inconsistency",
+        printed=printed,
+        expected=report.date,
+        rule=rule,
+        severity="warning",
+    )
 
 
 def days_of(text: str) -> Iterator[date | None]:
@@ -183,7 +203,14 @@ def statistics(material: Material) -> Findings:
                 rule = Message("the text says that each was run {n} times", n=repeats)
                 place = Place("all-results", case.name, "repeats")
                 yield unless(
-                    len(runs) == repeats, "repeats", report.id, place, "inconsistency", len(runs), repeats, rule
+                    len(runs) == repeats,
+                    "repeats",
+                    report.id,
+                    place,
+                    kind="inconsistency",
+                    printed=len(runs),
+                    expected=repeats,
+                    rule=rule,
                 )
             if runs and name in STATISTICS:
                 yield _statistic(report, case, name, STATISTICS[name](runs))
@@ -194,7 +221,14 @@ def _statistic(report: Report, case: Case, name: str, value: float) -> Finding |
     rule = Message("the text names the {name}, which is {value}", name=name, value=f"{value:.6g}")
     place = Place(RESULTS, case.name, "throughput")
     return unless(
-        figure.agrees(value), "statistic", report.id, place, "arithmetic", figure, f"{value:.{figure.decimals}f}", rule
+        figure.agrees(value),
+        "statistic",
+        report.id,
+        place,
+        kind="arithmetic",
+        printed=figure,
+        expected=f"{value:.{figure.decimals}f}",
+        rule=rule,
     )
 
 
@@ -211,14 +245,32 @@ def units(material: Material) -> Findings:
         if units:
             rule = Message("samples of this model are counted in {units}", units=list(units))
             place = Place(PEERS, f"{model}, {source}", "unit")
-            yield unless(unit in units, "column-unit", PEERS, place, "inconsistency", peer.unit, "", rule)
+            yield unless(
+                unit in units,
+                "column-unit",
+                PEERS,
+                place,
+                kind="inconsistency",
+                printed=peer.unit,
+                expected="",
+                rule=rule,
+            )
 
 
 def _unit(report: str, place: Place, column: str, unit: str) -> Findings:
     for pattern, units in QUANTITIES:
         if re.search(pattern, column.partition("(")[0].lower()):
             rule = Message("a column of this title is in {units}", units=list(units))
-            yield unless(unit.lower() in units, "column-unit", report, place, "inconsistency", unit, "", rule)
+            yield unless(
+                unit.lower() in units,
+                "column-unit",
+                report,
+                place,
+                kind="inconsistency",
+                printed=unit,
+                expected="",
+                rule=rule,
+            )
 
 
 RULES = (

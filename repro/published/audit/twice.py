@@ -42,10 +42,10 @@ def copied_rows(material: Material) -> Findings:
             "copied-row",
             second.report,
             Place(RESULTS, second.name, "throughput"),
-            "inconsistency",
-            second.published.throughput,
-            "",
-            rule,
+            kind="inconsistency",
+            printed=second.published.throughput,
+            expected="",
+            rule=rule,
         )
 
 
@@ -62,10 +62,10 @@ def copied_repeats(material: Material) -> Findings:
             "copied-repeats",
             second.report,
             Place("all-results", second.name, "repeats"),
-            "inconsistency",
-            ", ".join(map(str, second.published.repeats)),
-            "",
-            rule,
+            kind="inconsistency",
+            printed=", ".join(map(str, second.published.repeats)),
+            expected="",
+            rule=rule,
         )
 
 
@@ -101,7 +101,9 @@ def _memory(case: Case, used: Sequence[PrintedNumber | None], other: Case, repor
     rule = Message("the same configuration takes {before} MiB as {other}", before=before, other=other.name)
     place = Place(RESULTS, case.name, "memory_mib")
     apart = abs(after / before - 1)
-    yield unless(apart <= SAME_MEMORY, "same-memory", report, place, "inconsistency", after, "", rule)
+    yield unless(
+        apart <= SAME_MEMORY, "same-memory", report, place, kind="inconsistency", printed=after, expected="", rule=rule
+    )
 
 
 RULES = (

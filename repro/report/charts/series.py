@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from repro.models.programs import PUBLISHED, TUNED
-from repro.planning.unit import Unit
 from repro.report.charts.canvas import SERIES, Style
+from repro.runs.unit import Unit
 
 PORT, AS_PUBLISHED = "port", "as published"
 """The series of the port of the published program, and of what was published of OneFlow."""

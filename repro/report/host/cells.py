@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from functools import cache
 
 from repro.models.programs import PUBLISHED, TUNED
-from repro.planning.unit import Unit
 from repro.published.cases import load_catalogue
 from repro.report import numbers
 from repro.report.document import Cell, Figure
@@ -15,6 +14,7 @@ from repro.report.host.rows import MET, MISSED, OLD, OPEN, HostRow
 from repro.report.host.run import KeptRun
 from repro.report.tables import NONE
 from repro.runs.files import read_toml
+from repro.runs.unit import Unit
 from repro.utils.i18n import N_, Translate
 from repro.utils.paths import DATA
 from repro.utils.stats import Interval

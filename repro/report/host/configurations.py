@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from repro.planning.programs import published_name
-from repro.planning.unit import Unit
 from repro.report.host.rows import HostRow
+from repro.runs.unit import Unit
 
 EAGER = {"pytorch-tf32": "pytorch"}
 """Baselines that are called otherwise in TF32 than in the other precisions."""

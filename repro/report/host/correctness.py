@@ -13,8 +13,7 @@ from repro.analysis.kernel_trace import Profile
 from repro.analysis.loss_curves import CurveComparison, Curves
 from repro.analysis.profiles import Profiles
 from repro.planning.loss_curves import ERROR, LAYOUT
-from repro.planning.unit import Unit
-from repro.report import numbers
+from repro.report import method, numbers
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.waterfall import Waterfall, WaterfallChart
 from repro.report.document import Block, Cell, Column, Figure, Section, Table
@@ -25,6 +24,7 @@ from repro.report.run.learning import learning_figures
 from repro.report.run.loss_curves import curve_figures
 from repro.report.run.profile import stacked_figure
 from repro.report.tables import columns, count, measured, scientific, share, words
+from repro.runs.unit import Unit
 from repro.utils.i18n import Translate
 
 Findings = TypeVar("Findings")
@@ -272,10 +272,8 @@ def profile(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Secti
         *columns(numeric=("OneFlow (ms)", _("Baseline (ms)"))),
         *columns(_("Most time lost in")),
     )
-    caption = _(
-        "One iteration on rank 0's GPU, traced, which costs time: do not read it as throughput. The last column names the "
-        "class of kernels in which OneFlow takes longest beyond the baseline. Profiles of older program code are in the "
-        "list below only."
+    caption = _("One traced iteration on rank 0's GPU ({method}).").format(
+        method=method.link(_, "profiles", _("what the columns say"))
     )
     blocks: tuple[Block, ...] = (Table("profile", titles, rows, caption),) if pairs else ()
     every = tuple(row for kept_run, profiles in runs for row in _profile_rows(_, kept_run, profiles))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from repro.perfmodel.work import ModelJob
-from repro.planning.unit import Unit
 from repro.published.cases import Case, Catalogue
 from repro.report.charts.coverage import AS_PUBLISHED, AUDITED, DERIVED, NOTHING, CoveredCase
 from repro.report.host.cells import family, name
 from repro.report.host.results import MeasuredHost
+from repro.runs.unit import Unit
 from repro.utils.i18n import Translate
 
 

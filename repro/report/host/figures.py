@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from repro.analysis.cross_hardware import WORK_PER_GPU, case_row
 from repro.models.programs import KINDS, PUBLISHED, TUNED
-from repro.planning.unit import Unit
 from repro.published.cases import Case, Catalogue
 from repro.report.charts.coverage import CoverageChart
 from repro.report.charts.figure import FigureSpec
@@ -26,6 +25,7 @@ from repro.report.host.measured import current, memories, over_pytorch
 from repro.report.host.megatron import megatron_figure
 from repro.report.host.results import MeasuredHost
 from repro.report.host.rows import HostRow
+from repro.runs.unit import Unit
 from repro.utils.i18n import N_, Translate
 from repro.utils.stats import scaling_efficiency
 

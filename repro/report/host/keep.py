@@ -17,7 +17,6 @@ from repro.analysis import steady
 from repro.analysis.evidence import examine
 from repro.analysis.results import result_frame, results_csv, results_of
 from repro.analysis.verdict import judge
-from repro.planning.plan import Plan
 from repro.report.run.kinds import kind_of
 from repro.runs.archive import write_archive
 from repro.runs.attempts import parse
@@ -265,7 +264,7 @@ def _succeeded(attempts: bytes) -> set[str]:
 
 def _statements(run: Run) -> tuple:
     """What a run's files give by today's code: results, verdicts, and what its kind's analysis found."""
-    plan, attempts = Plan.from_json(run.description()["plan"]), steady.attempts(run)
+    plan, attempts = run.description().plan, steady.attempts(run)
     frame = result_frame(plan, attempts)
     results = results_of(plan, frame)
     verdicts = judge(run, plan, attempts, results).as_json()

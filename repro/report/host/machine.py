@@ -40,7 +40,7 @@ def runs(_: Translate, host: MeasuredHost) -> list[Section]:
     rows = tuple(
         (
             Cell(f"[{kept_run.began}](runs/{kept_run.run.path.name})", anchor=kept_run.run.id),
-            *words(host.sessions[kept_run.run.id], commit(_, kept_run), f"`{kept_run.description['command']}`"),
+            *words(host.sessions[kept_run.run.id], commit(_, kept_run), f"`{kept_run.description.command}`"),
         )
         for kept_run in host.runs
     )

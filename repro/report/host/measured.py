@@ -11,7 +11,6 @@ from repro.analysis.cross_hardware import TOLERANCES, published_scaling
 from repro.analysis.relations import layout_text
 from repro.models.programs import KINDS, PUBLISHED, TUNED
 from repro.models.variants import MEGATRON
-from repro.planning.unit import Unit
 from repro.published.cases import Case
 from repro.published.claim_ids import MEMORY, SPEEDUP, THROUGHPUT, claim_id
 from repro.report import numbers, tables
@@ -33,6 +32,7 @@ from repro.report.method import link
 from repro.report.run.programs import PROGRAMS
 from repro.report.run.verdicts import COMPARED
 from repro.report.tables import Field, columns, count, share, words
+from repro.runs.unit import Unit
 from repro.utils.i18n import Translate
 from repro.utils.stats import relative_difference
 

@@ -8,7 +8,6 @@ from functools import cache, partial
 from repro.analysis.relations import layout_text
 from repro.models.programs import KINDS, PUBLISHED, TUNED
 from repro.models.variants import MEGATRON
-from repro.planning.unit import Unit
 from repro.published.cases import load_catalogue
 from repro.published.comparisons import Comparison, comparisons
 from repro.published.figures import load_peers
@@ -26,6 +25,7 @@ from repro.report.host.rows import HostRow
 from repro.report.method import link
 from repro.report.run.programs import PROGRAMS
 from repro.report.tables import Field
+from repro.runs.unit import Unit
 from repro.utils.i18n import Translate
 
 TODAY, THEN = MEGATRON

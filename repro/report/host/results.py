@@ -33,7 +33,6 @@ from repro.perfmodel.kernels import fitted_trainings
 from repro.perfmodel.predict import expect_unit
 from repro.perfmodel.work import ModelJob
 from repro.planning.derived import case_of
-from repro.planning.unit import Unit
 from repro.published.cases import Catalogue, load_catalogue
 from repro.report.host.notes import Notes, read
 from repro.report.host.rows import HostRow, RatioGoal, RunRatio, rows
@@ -43,6 +42,7 @@ from repro.runs.digests import HOST, REPRODUCED
 from repro.runs.files import PREFLIGHT, RecordError, RunPath, gpu_samples, names, read_json, read_toml
 from repro.runs.record import Run
 from repro.runs.sessions import sessions, span
+from repro.runs.unit import Unit
 from repro.utils.i18n import LANGUAGES
 from repro.utils.paths import DATA
 from repro.utils.stats import median

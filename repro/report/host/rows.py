@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 
 from repro.analysis.ratio import Ratio, ratio_over_sessions
 from repro.analysis.results import Result
-from repro.planning.unit import Unit, configuration
 from repro.report.host.run import KeptRun
+from repro.runs.unit import Unit, configuration
 from repro.utils.stats import geometric_mean, median
 
 MET, MISSED, OPEN, OLD = "met", "missed", "undecided", "older code"

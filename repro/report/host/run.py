@@ -12,13 +12,14 @@ from repro.analysis.evidence import Evidence, require
 from repro.analysis.process_info import program_starts
 from repro.analysis.results import Result, summarise
 from repro.analysis.verdict import Judgement, judge
-from repro.planning.plan import PUBLISHED, Plan
-from repro.planning.unit import Unit
 from repro.report.run.kinds import kind_of
 from repro.runs.attempts import AttemptRecord
+from repro.runs.description import RunDescription
 from repro.runs.environment import Environment
+from repro.runs.plan import PUBLISHED, Plan
 from repro.runs.program_versions import BASELINES, TRAINERS, Versions, version
 from repro.runs.record import Run
+from repro.runs.unit import Unit
 
 SHORT = 12
 
@@ -32,8 +33,7 @@ class KeptRun:
     """
 
     run: Run
-    description: dict
-    plan: Plan
+    description: RunDescription
     attempts: list[AttemptRecord]
     results: list[Result]
     judgement: Judgement
@@ -45,7 +45,7 @@ class KeptRun:
     @property
     def age(self) -> tuple[float, str]:
         """What orders runs by when they began; runs of the same second by their ids."""
-        return self.description["created"], self.run.id
+        return self.description.created, self.run.id
 
     @property
     def day(self) -> str:
@@ -63,12 +63,16 @@ class KeptRun:
         return f"{self.day} {self.time}"
 
     def _at(self, form: str) -> str:
-        return time.strftime(form, time.gmtime(self.description["created"]))
+        return time.strftime(form, time.gmtime(self.description.created))
+
+    @property
+    def plan(self) -> Plan:
+        return self.description.plan
 
     @property
     def environment(self) -> Environment:
         """The machine and the software that it was begun on."""
-        return Environment.from_json(self.description["environment"])
+        return self.description.environment
 
     @property
     def gpus(self) -> tuple[Mapping[str, str], ...]:
@@ -95,12 +99,11 @@ def load_run(run: Run, versions: Versions) -> KeptRun:
     """Read a kept run; RecordError if it is not as it was recorded, or has figures that its raw output does not give."""
     evidence = require(run)
     description, attempts = run.description(), steady.attempts(run)
-    plan = Plan.from_json(description["plan"])
+    plan = description.plan
     results = summarise(plan, attempts)
     return KeptRun(
         run=run,
         description=description,
-        plan=plan,
         attempts=attempts,
         results=results,
         judgement=judge(run, plan, attempts, results),

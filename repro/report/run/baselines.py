@@ -12,9 +12,9 @@ from repro.analysis.relations import (
     tuning_relations,
 )
 from repro.analysis.results import Result
-from repro.planning.plan import PUBLISHED
 from repro.report.document import Block, Cell, Items, Section, Text
 from repro.report.tables import Field, count, decimals, figure, percents, table
+from repro.runs.plan import PUBLISHED
 from repro.utils.i18n import N_, Translate
 from repro.utils.stats import Interval, TooFew
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from repro.analysis.bench import examine
-from repro.planning.plan import BASELINE_PARITY_TOLERANCE, BENCH, PARITY_ITERATIONS, PARITY_TOLERANCE, SMOKE
-from repro.planning.unit import Unit
+from repro.planning.plan import BASELINE_PARITY_TOLERANCE, PARITY_ITERATIONS, PARITY_TOLERANCE
 from repro.published.rules import Rule, rule_of
 from repro.published.trainer_config import SYNTHETIC
 from repro.report.document import Block, Cell, Section, Table, Text
@@ -19,6 +18,8 @@ from repro.report.run.programs import PROGRAMS
 from repro.report.run.verdicts import verdict_sections
 from repro.report.tables import Field, columns, count, decimals, percents, scientific, table, words
 from repro.runs.files import RunPath
+from repro.runs.plan import BENCH, SMOKE
+from repro.runs.unit import Unit
 from repro.utils.i18n import N_, Translate
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from repro.analysis.results import Parity, Result
 from repro.analysis.verdict import Judgement
-from repro.planning.plan import Plan
 from repro.runs.attempts import AttemptRecord
+from repro.runs.description import RunDescription
 from repro.runs.environment import Environment
+from repro.runs.plan import Plan
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,8 +34,7 @@ class ReportData:
     `findings` are those of the run's kind; `unrecorded` are the folders of attempts without a record.
     """
 
-    description: dict
-    plan: Plan
+    description: RunDescription
     attempts: list[AttemptRecord]
     result_frame: pd.DataFrame
     results: list[Result]
@@ -45,6 +45,10 @@ class ReportData:
     unrecorded: tuple[str, ...] = ()
 
     @property
+    def plan(self) -> Plan:
+        return self.description.plan
+
+    @property
     def environment(self) -> Environment:
         """The machine and the software that the run was begun on."""
-        return Environment.from_json(self.description["environment"])
+        return self.description.environment

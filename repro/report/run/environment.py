@@ -4,20 +4,21 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from repro.analysis.process_info import readable
-from repro.planning.plan import Plan
 from repro.report.document import Column, Section, Table, Text
 from repro.report.tables import words
 from repro.runs.attempts import AttemptRecord
+from repro.runs.description import BaselineProgram
 from repro.runs.environment import Environment
+from repro.runs.plan import Plan
 from repro.utils.i18n import Translate
 
 
 def environment_section(
-    _: Translate, environment: Environment, starts: dict[str, dict], baseline: dict | None = None
+    _: Translate, environment: Environment, starts: dict[str, dict], baseline: BaselineProgram | None = None
 ) -> Section:
     """The machine as it was read when the run was planned, and each program's versions as its processes reported them.
 
-    `baseline` is how baselines were started, as `repro.planning.baselines.BaselineProgram.as_json` records it.
+    `baseline` is how baselines were started.
     """
     gpus = [f"{gpu['name']} ({gpu['memory.total']} MiB)" for gpu in environment.gpus]
     processor = _("{model}; logical CPUs: {count}, usable: {usable}").format(
@@ -114,15 +115,12 @@ def _kernels(_: Translate, kernels: Mapping | None) -> list[tuple[str, str]]:
     return [(_("Operators compared with the CPU"), "; ".join(parts))]
 
 
-def _baseline(_: Translate, baseline: dict | None) -> list[tuple[str, str]]:
+def _baseline(_: Translate, baseline: BaselineProgram | None) -> list[tuple[str, str]]:
     """The environment of the baselines: pinned by a lock of this project, or one that the user named."""
     if not baseline:
         return []
-    lock = baseline.get("lock")
-    ours = _("`{lock}`, by hash").format(lock=lock) if lock else ""
-    return [
-        (_("Environment of the baselines"), ours or _("the user's: `{python}`").format(python=baseline["command"][0]))
-    ]
+    ours = _("`{lock}`, by hash").format(lock=baseline.lock) if baseline.lock else ""
+    return [(_("Environment of the baselines"), ours or _("the user's: `{python}`").format(python=baseline.command[0]))]
 
 
 def _programs(_: Translate, starts: dict[str, dict]) -> Table:

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from repro.analysis.results import Result
 from repro.perfmodel.hardware import HardwareError
 from repro.perfmodel.predict import Expectation, expect_unit
-from repro.planning.plan import PUBLISHED
 from repro.report.document import Block, Cell, Section, Text
 from repro.report.tables import Field, count, decimals, factor, table
+from repro.runs.plan import PUBLISHED
 from repro.utils.i18n import Translate
 
 

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from repro.analysis.relations import Relation, baseline_relations, scaling_relations
 from repro.analysis.results import Result
 from repro.models.programs import PUBLISHED
-from repro.planning.plan import SMOKE
 from repro.published.cases import Case
 from repro.report.charts.canvas import STYLES
 from repro.report.charts.figure import FigureSpec, efficiency, repeats_caption, repeats_chart
@@ -15,6 +14,7 @@ from repro.report.charts.series import AS_PUBLISHED, PORT, style, style_of, styl
 from repro.report.run.data import ReportData
 from repro.runs.files import RunPath
 from repro.runs.metrics import METRICS, events
+from repro.runs.plan import SMOKE
 from repro.utils.i18n import Translate
 
 FIELDS = 24

@@ -1,9 +1,9 @@
 """The section of a bench's report on what its programs read: stand-ins, files of the reader's own, or synthetic batches."""
 
-from repro.planning.plan import SMOKE
 from repro.report.document import Cell, Column, Section, Table, Text
 from repro.report.run.data import ReportData
 from repro.report.tables import words
+from repro.runs.plan import SMOKE
 from repro.utils.i18n import Translate
 
 

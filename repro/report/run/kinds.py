@@ -8,12 +8,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from repro.analysis.results import Result
-from repro.planning.plan import Plan, PlanError
 from repro.report.document import Section
 from repro.report.run.data import ReportData, RunFindings
 from repro.runs.attempts import AttemptRecord
 from repro.runs.files import RunPath
+from repro.runs.plan import Plan
 from repro.runs.record import Run
+from repro.utils.errors import PlanError
 from repro.utils.i18n import Translate
 
 if TYPE_CHECKING:

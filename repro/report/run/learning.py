@@ -1,6 +1,7 @@
 """The section on training with real data: target loss, loss reached, and a figure."""
 
 import math
+from collections.abc import Iterable, Mapping
 
 from repro.analysis.convergence import TAIL, Convergence, ConvergenceResult, learned
 from repro.planning.convergence import KIND
@@ -15,7 +16,7 @@ NAT = math.log(2)
 """Divisor to convert nats to bits."""
 
 
-def learning_section(_: Translate, learning: Convergence, description: dict) -> Section:
+def learning_section(_: Translate, learning: Convergence, datasets: Iterable[Mapping]) -> Section:
     """The rule, the data, and the results."""
     rule = Text(
         _(
@@ -24,7 +25,7 @@ def learning_section(_: Translate, learning: Convergence, description: dict) -> 
             "data alone, before any training."
         ).format(share=1 / TAIL)
     )
-    data = tuple(Text(_data(_, facts)) for facts in description["datasets"])
+    data = tuple(Text(_data(_, facts)) for facts in datasets)
     fields = (
         Field(_("Configuration"), lambda result: result.unit.name),
         Field(_("Must be below"), lambda result: result.goal.meaning.text(_)),
@@ -41,7 +42,7 @@ def learning_section(_: Translate, learning: Convergence, description: dict) -> 
     return Section("learning", _("Training on real data converges"), (rule, *data, results))
 
 
-def _data(_: Translate, facts: dict) -> str:
+def _data(_: Translate, facts: Mapping) -> str:
     if facts["kind"] == "text":
         entropies = ", ".join(f"{bits:.3f}" for bits in facts["entropies_bits"])
         message = _(
@@ -99,8 +100,8 @@ register(
     Kind(
         KIND,
         N_("convergence: real data, trained to a stated loss on one device"),
-        lambda run, plan, attempts, results: learned(plan, attempts, run.files, run.description()["goals"]),
-        lambda _, data: [learning_section(_, data.findings, data.description)],
+        lambda run, plan, attempts, results: learned(plan, attempts, run.files, run.description().goals),
+        lambda _, data: [learning_section(_, data.findings, data.description.datasets)],
         lambda data, files: learning_figures(data.findings),
         figures_after="learning",
         side_by_side=True,

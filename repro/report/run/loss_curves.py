@@ -1,6 +1,6 @@
 """The section on loss curves: method, comparisons, and one figure per model."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from repro.analysis.loss_curves import (
     FACTOR,
@@ -24,9 +24,9 @@ from repro.utils.i18n import N_, Translate
 ROLES = {LAYOUT: N_("layout"), CONTROL: N_("control perturbation"), ERROR: N_("injected error")}
 
 
-def curve_section(_: Translate, curves: Curves, description: dict) -> Section:
+def curve_section(_: Translate, curves: Curves, datasets: Iterable[Mapping]) -> Section:
     """The verdict first, then the rule, the tolerances and all comparisons."""
-    blocks = (*_verdict(_, curves), *_method(_, description), _tolerances(_, curves), _comparisons(_, curves))
+    blocks = (*_verdict(_, curves), *_method(_, datasets), _tolerances(_, curves), _comparisons(_, curves))
     return Section("curves", _("Same loss curves in every layout and precision"), blocks)
 
 
@@ -47,7 +47,7 @@ def _verdict(_: Translate, curves: Curves) -> list[Block]:
     ]
 
 
-def _method(_: Translate, description: dict) -> list[Block]:
+def _method(_: Translate, datasets: Iterable[Mapping]) -> list[Block]:
     method = _(
         "All configurations of a model have the same initial weights, batches, schedule and global batch size; "
         "dropout is off. Each iteration's loss is compared with the reference: |loss − reference| / reference. The "
@@ -81,7 +81,7 @@ def _method(_: Translate, description: dict) -> list[Block]:
         "GPT reads the Python source of {sources} byte by byte; all layouts see the same samples. BERT and ResNet50 "
         "memorise a few random batches: OneFlow distributes file records over the ranks, so no two layouts would see "
         "real data in the same order."
-    ).format(sources=", ".join(dataset["source"] for dataset in description["datasets"]))
+    ).format(sources=", ".join(dataset["source"] for dataset in datasets))
     return [Text(method), Text(derived), Text(power), Text(data)]
 
 
@@ -199,7 +199,7 @@ register(
         KIND,
         N_("curves: loss curves of every layout and precision, compared with one device's"),
         lambda run, plan, attempts, results: compare(plan, attempts, run.files),
-        lambda _, data: [curve_section(_, data.findings, data.description)],
+        lambda _, data: [curve_section(_, data.findings, data.description.datasets)],
         lambda data, files: curve_figures(data.findings),
         figures_after="curves",
         side_by_side=True,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from repro.analysis.adapter_traffic import claims, silent_nodes, traffic
-from repro.planning.plan import Plan, Unit
 from repro.report.document import Cell, Column, Section, Table, Text
 from repro.report.numbers import short, span, whole
 from repro.runs.attempts import AttemptRecord
+from repro.runs.plan import Plan
+from repro.runs.unit import Unit
 from repro.utils.i18n import Translate
 
 MIB = 2**20

@@ -8,7 +8,6 @@ from repro.analysis import steady
 from repro.analysis.process_info import program_starts
 from repro.analysis.results import most_at_once, parities, result_frame, results_csv, results_of
 from repro.analysis.verdict import NOT_HELD, Judgement, judge
-from repro.planning.plan import PUBLISHED, REDUCED, SMOKE, Plan
 from repro.report.document import Cell, Code, Column, Document, Items, Section, Table, Text, markdown
 from repro.report.html import html
 from repro.report.run.attachments import drawing_pays, illustrated
@@ -22,6 +21,7 @@ from repro.runs.environment import Environment
 from repro.runs.failures import Failure
 from repro.runs.files import check_plain
 from repro.runs.manifest import discard_derived
+from repro.runs.plan import PUBLISHED, REDUCED, SMOKE
 from repro.runs.record import RUNS, RecordError, Run, write_json, write_text
 from repro.utils.i18n import LANGUAGES, N_, Translate, catalogue
 
@@ -100,12 +100,11 @@ def render(
 def read(run: Run, tolerance: float | None = None) -> ReportData:
     """Everything that a run's report shows; a relative `tolerance` replaces those that the verdicts derive."""
     description, attempts = run.description(), steady.attempts(run)
-    plan = Plan.from_json(description["plan"])
+    plan = description.plan
     frame = result_frame(plan, attempts)
     results = results_of(plan, frame)
     return ReportData(
         description=description,
-        plan=plan,
         attempts=attempts,
         result_frame=frame,
         results=results,
@@ -131,16 +130,16 @@ def build(data: ReportData, language: str) -> Document:
         *_unrecorded(_, data),
         *([_skipped(_, data)] if data.plan.skipped else []),
         deviation_section(_, language, data.plan.units),
-        environment_section(_, data.environment, data.starts, description.get("baseline")),
+        environment_section(_, data.environment, data.starts, description.baseline),
         *kind.closing(_, data),
     )
-    created = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(description["created"]))
+    created = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(description.created))
     lead = _("Generated on {date} by `{command}`, from commit {commit}.").format(
-        date=created, command=description["command"], commit=_commit(_, data.environment)
+        date=created, command=description.command, commit=_commit(_, data.environment)
     )
     return Document(
         language,
-        _("OneFlow benchmark reproduction: run {id}").format(id=description["id"]),
+        _("OneFlow benchmark reproduction: run {id}").format(id=description.id),
         lead,
         sections,
         links=False,

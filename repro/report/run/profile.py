@@ -6,13 +6,13 @@ from repro.analysis.kernel_classes import TITLES, class_of, short_name
 from repro.analysis.kernel_trace import GAPS, LEAST_GAP_NS, Profile
 from repro.analysis.profiles import ProfileComparison, Profiled, Profiles, profiles
 from repro.planning.profiling import INTERVAL, KIND
-from repro.planning.unit import Unit
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.stacked import Part, StackedChart
 from repro.report.document import Block, Cell, Section, Table, Text
 from repro.report.run.baselines import descriptions
 from repro.report.run.kinds import Kind, register
 from repro.report.tables import Field, count, decimals, percents, table
+from repro.runs.unit import Unit
 from repro.utils.i18n import N_, Translate
 
 LARGEST = 10

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from repro.models.programs import KINDS, PUBLISHED, TUNED
-from repro.planning.unit import Unit
 from repro.published.deviations import Deviation, deviations
 from repro.report.document import Block, Cell, Section, Text
 from repro.report.effects import effects, gain_text, gains
 from repro.report.programs import deviation_table
 from repro.report.run.data import ReportData
 from repro.report.tables import words
+from repro.runs.unit import Unit
 from repro.utils.i18n import N_, Translate
 
 OWN_OPERATORS = {

@@ -7,13 +7,13 @@ from repro.analysis.conditions import MEANING, REPLACEMENT
 from repro.analysis.cross_hardware import HardwareComparison, agreeing
 from repro.analysis.independence import autocorrelation
 from repro.analysis.verdict import DECIDED, GIVEN, Judgement, Tolerance, Verdict
-from repro.planning.plan import SMOKE
 from repro.published.claim_ids import MEMORY, SPEEDUP, THROUGHPUT, claim_id
 from repro.report.document import Block, Cell, Column, Items, Section, Table, Text
 from repro.report.effects import gain_table, gain_text
 from repro.report.independence import error_table, seen
 from repro.report.run.baselines import interval
 from repro.report.tables import figure, percent, words
+from repro.runs.plan import SMOKE
 from repro.utils.i18n import N_, Translate
 
 OUTCOMES = {

@@ -17,7 +17,6 @@ from repro.models.programs import PUBLISHED
 from repro.perfmodel.hardware import describe
 from repro.perfmodel.plan_table import PlanRow as Planned
 from repro.perfmodel.plan_table import plan_rows
-from repro.planning.unit import Unit
 from repro.published.audit.engine import Audit
 from repro.published.audit.findings import Finding
 from repro.published.cases import Case, Report
@@ -26,6 +25,7 @@ from repro.published.figures import PrintedNumber
 from repro.report.host.coverage import every_unit
 from repro.report.host.results import MeasuredHost
 from repro.report.host.run import KeptRun
+from repro.runs.unit import Unit
 
 UNITS = {THROUGHPUT: "samples/s", SPEEDUP: "×", MEMORY: "MiB"}
 PUBLISHED_CLUSTER = "v100x32"

@@ -10,7 +10,7 @@ import pytest
 
 from repro.launch.agent import meeting
 from repro.launch.agent.node import port_is_free
-from repro.launch.attempt import free_port
+from repro.utils.ports import free_port
 from tests.support.patience import patience, slowness
 
 

@@ -10,8 +10,8 @@ from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.nodes.commands import NodeFacts, network_environment
 from repro.launch.nodes.work import dry_lines, work_of
 from repro.launch.placement import place
-from repro.planning.unit import Unit
 from repro.published.cases import Layout
+from repro.runs.unit import Unit
 from tests.support.clusters import DIGEST, NODES, V100
 from tests.support.runs import CONFIG
 

@@ -16,7 +16,7 @@ from repro.launch.nodes.baselines import probe_argv, versions_on
 from repro.launch.nodes.datasets import ABSENT, bring, folder_on_nodes, take_argv
 from repro.planning.datasets import Dataset
 from repro.planning.loss_curves import make_curve_plan
-from repro.planning.plan import PlanError
+from repro.utils.errors import PlanError
 from repro.utils.paths import sha256_of
 from tests.support.clusters import V100
 from tests.support.recorded import Recorded

@@ -19,6 +19,7 @@ from repro.launch.nodes.target import ClusterTarget
 from repro.launch.ssh.launcher import SshLauncher
 from repro.planning.plan import Wanted, make_plan
 from repro.published.cases import load_catalogue
+from repro.runs.description import PlannedRun
 from repro.runs.record import Run
 from tests.support.paths import TRAINER_PYTHON
 from tests.support.processes import processes_of
@@ -68,7 +69,7 @@ def bench(cluster, tmp_path):
         plan = make_plan(load_catalogue().select(model, None), 1, Wanted(scale="published", repeats=1))
         session = Session(invocation=Invocation("bench", {}), options=RunOptions(runs=tmp_path / "runs"))
         try:
-            session.run_on_cluster(None, launcher, lambda: (plan, {}))
+            session.run_on_cluster(None, launcher, lambda: PlannedRun(plan=plan))
         finally:
             found = sorted((tmp_path / "runs").glob("*/run.json"))
         return Run(found[-1].parent)
@@ -78,7 +79,7 @@ def bench(cluster, tmp_path):
 
 def test_a_node_is_compared_once_and_a_run_records_it(bench, gpu, compared):
     gpu("Tesla V100-SXM2-16GB")
-    recorded = bench().description()["environment"]["kernels"]
+    recorded = bench().description().environment.kernels
     assert (recorded["operators"], recorded["wrong"], recorded["nodes"]) == (1, [], ["node0"])
     assert len(compared()) == 1
     bench()
@@ -98,9 +99,9 @@ def test_a_model_that_nodes_compute_wrongly_is_never_started(bench, gpu, compare
         bench()
     assert not (tmp_path / "runs").exists()
     run = bench(None)
-    plan = run.description()["plan"]
-    assert {unit["model"] for unit in plan["units"]} == {"bert", "gpt"}
-    assert any("its operators compute wrongly" in each["message"] for each in plan["skipped"])
+    plan = run.description().plan
+    assert {unit.model for unit in plan.units} == {"bert", "gpt"}
+    assert any("its operators compute wrongly" in each["message"] for each in plan.skipped)
 
 
 def test_what_cannot_be_compared_is_never_started(cluster, gpu, tmp_path):
@@ -110,7 +111,7 @@ def test_what_cannot_be_compared_is_never_started(cluster, gpu, tmp_path):
     session = Session(invocation=Invocation("bench", {}), options=RunOptions(runs=tmp_path / "runs"))
     launcher = SshLauncher(ClusterTarget(cluster, UploadedCode(), cluster.port))
     with pytest.raises(KernelError, match="node0: the operators cannot be compared with the CPU: rank 0 on node0"):
-        session.run_on_cluster(None, launcher, lambda: (plan, {}))
+        session.run_on_cluster(None, launcher, lambda: PlannedRun(plan=plan))
     assert not (tmp_path / "runs").exists()
     assert not processes_of(f"{cluster.work}/runs")
 

@@ -11,9 +11,10 @@ from repro.launch.nodes.commands import NodeFacts
 from repro.launch.nodes.target import ClusterTarget, unreadable_argv
 from repro.launch.nodes.work import work_of
 from repro.launch.ssh.launcher import SshLauncher, SshSession
-from repro.planning.plan import PlanError, Wanted, make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.planning.program_data import with_data
 from repro.published.cases import load_catalogue
+from repro.utils.errors import PlanError
 from tests.support.clusters import V100
 from tests.support.recorded import Recorded
 

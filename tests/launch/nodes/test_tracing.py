@@ -12,8 +12,8 @@ from repro.launch.nodes.commands import NodeFacts
 from repro.launch.nodes.tracing import Tracing
 from repro.launch.nodes.work import work_of
 from repro.launch.select import select
-from repro.planning.unit import Unit
 from repro.published.cases import Layout
+from repro.runs.unit import Unit
 from tests.support.clusters import V100
 from tests.support.runs import CONFIG
 

@@ -17,7 +17,7 @@ import pytest
 from repro.cluster.cluster import Cluster, Image, Node, Slurm
 from repro.cluster.ssh import CommandResult
 from repro.launch.agent.lock import SEAM as LOCK_FOLDER
-from repro.launch.attempt import Limits, free_port
+from repro.launch.attempt import Limits
 from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.nodes.commands import NodeFacts
 from repro.launch.nodes.work import work_of
@@ -25,8 +25,9 @@ from repro.launch.slurm.attempt import minutes_of, slurm_attempts
 from repro.launch.slurm.batch_script import JobRequest, work_of_step
 from repro.launch.slurm.client import SlurmClient, SlurmError, SlurmJob, parse_account, parse_job
 from repro.launch.slurm.jobs import Jobs
-from repro.planning.unit import Unit
 from repro.published.cases import Layout
+from repro.runs.unit import Unit
+from repro.utils.ports import free_port
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
 from tests.support.patience import patience, wait_until
 from tests.support.runs import CONFIG

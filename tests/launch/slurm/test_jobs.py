@@ -23,7 +23,7 @@ from repro.cluster.cluster import BaselinePlace, Cluster, Image, Node, Slurm
 from repro.cluster.inventory import ClusterError
 from repro.launch.agent.lock import SEAM as LOCK_FOLDER
 from repro.launch.agent.lock import current_holder
-from repro.launch.attempt import Limits, free_port, ignore, interruptible
+from repro.launch.attempt import Limits, ignore, interruptible
 from repro.launch.base import LaunchOptions
 from repro.launch.kernels import KernelError, precisions_of
 from repro.launch.nodes import kernels as on_nodes
@@ -42,11 +42,15 @@ from repro.launch.slurm.jobs import Jobs, Size
 from repro.launch.slurm.launcher import SlurmLauncher
 from repro.launch.traced import traced_on_nodes
 from repro.planning.datasets import Dataset
-from repro.planning.plan import Plan, PlanError, Wanted, make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.planning.profiling import as_profile
 from repro.published.cases import Layout, load_catalogue
+from repro.runs.description import PlannedRun
+from repro.runs.plan import Plan
 from repro.runs.record import Run
+from repro.utils.errors import PlanError
 from repro.utils.paths import sha256_of
+from repro.utils.ports import free_port
 from tests.support.compat import needs_gcc
 from tests.support.paths import STANDIN, TRAINER_PYTHON
 from tests.support.patience import patience
@@ -100,7 +104,7 @@ def bench(tmp_path, cluster):
             invocation=Invocation("bench", {}), options=RunOptions(runs=tmp_path / "runs", run=before and before.id)
         )
         try:
-            session.run_on_cluster(before, SlurmLauncher(target), lambda: (plan, {}), datasets, wrapped)
+            session.run_on_cluster(before, SlurmLauncher(target), lambda: PlannedRun(plan=plan), datasets, wrapped)
         finally:
             found = sorted((tmp_path / "runs").glob("*/run.json"))
         return Run(found[-1].parent)
@@ -131,11 +135,11 @@ def on_gpus(models=("gpt", "resnet50")) -> Plan:
 
 def test_nodes_that_no_ssh_reaches_get_a_fingerprint_and_a_report(bench, jobs_folder, cluster):
     run = bench(smoke())
-    environment = run.description()["environment"]
-    kept = environment["cluster"]["fingerprints"]["nodes"]
+    cluster = run.description().environment.cluster
+    kept = cluster["fingerprints"]["nodes"]
     assert list(kept) == ["node1", "node2"]
     assert kept["node1"]["fields"]["system.kernel"] == os.uname().release
-    assert environment["cluster"]["hosts"] == [os.uname().nodename] * 2
+    assert cluster["hosts"] == [os.uname().nodename] * 2
     (attempt,) = run.attempts()
     assert attempt.status == "ok"
     own = json.loads((run.folder / attempt.folder / "fingerprints.json").read_text())
@@ -209,7 +213,7 @@ def gpu(cluster, tmp_path, monkeypatch):
 def test_operators_are_compared_inside_the_job(bench, gpu, jobs_folder):
     code, changes = gpu()
     run = bench(on_gpus(("gpt",)), code, **changes)
-    kernels = run.description()["environment"]["kernels"]
+    kernels = run.description().environment.kernels
     assert (kernels["operators"], kernels["wrong"], kernels["nodes"]) == (1, [], ["node1"])
     assert gpu.calls() == 1
     (job,) = submitted(jobs_folder)
@@ -225,7 +229,7 @@ def test_a_model_that_is_computed_wrongly_gets_no_ranks(bench, gpu, monkeypatch,
         bench(on_gpus(("resnet50",)), code, **changes)
     assert not (tmp_path / "runs").exists()
     run = bench(on_gpus(), code, **changes)
-    assert {unit["model"] for unit in run.description()["plan"]["units"]} == {"gpt"}
+    assert {unit.model for unit in run.description().plan.units} == {"gpt"}
 
 
 def test_a_node_that_is_new_to_a_run_is_compared_before_it_gets_ranks(cluster, gpu, monkeypatch, tmp_path):
@@ -285,10 +289,10 @@ def with_baselines(plan: Plan) -> Plan:
 
 def test_baselines_run_in_jobs_with_the_pytorch_of_their_nodes(bench, pytorch, jobs_folder, tmp_path):
     run = bench(with_baselines(smoke((4, 1))), **pytorch())
-    assert run.description()["baseline"] == {
-        "command": [f"{tmp_path}/interpreter", "trainer.py"],
+    assert run.description().baseline.as_json() == {
+        "command": (f"{tmp_path}/interpreter", "trainer.py"),
         "versions": {"torch": "2.4.0", "cuda": "12.4", "gpus": 2},
-        "variants": ["pytorch"],
+        "variants": ("pytorch",),
         "image": "",
         "lock": "",
     }

@@ -18,7 +18,7 @@ from repro.analysis.verification import verify
 from repro.cluster.fingerprint import gather
 from repro.cluster.inventory import ClusterError
 from repro.cluster.ssh import RemoteError
-from repro.launch.attempt import Limits, free_port
+from repro.launch.attempt import Limits
 from repro.launch.host_environment import capture
 from repro.launch.nodes.code_upload import UploadedCode, deliver
 from repro.launch.nodes.tracing import Tracing
@@ -34,11 +34,13 @@ from repro.report.run.page import render
 from repro.runs.manifest import record
 from repro.runs.record import Run
 from repro.targets import OF_OTHER_PYTHONS
+from repro.utils.ports import free_port
 from tests.support.compat import compile_library, needs_gcc
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
 from tests.support.patience import patience, wait_until
 from tests.support.processes import processes_of, stop
 from tests.support.ssh_server import SshServer
+from tests.support.synthetic import described
 
 WRAPPER = """
 import os, runpy, sys
@@ -177,7 +179,7 @@ def test_retries_are_recorded_and_never_hide_what_failed(cluster, tmp_path):
         make_plan(load_catalogue().select("bert", None), 0, Wanted(scale="smoke", repeats=1), processes=1),
         units=(unit(1),),
     )
-    run = Run.create("test", {"plan": plan.as_json(), "environment": capture().as_json()}, tmp_path / "runs")
+    run = Run.create("test", described(plan, environment=capture()), tmp_path / "runs")
     with NodePool(cluster, UploadedCode(script), "tests") as pool:
         Bench(run, plan, Silent(), ssh_attempts(pool, run.id, Limits(), True), retries=2).run_all()
     first, second = run.attempts()
@@ -192,7 +194,7 @@ def test_a_signal_ends_what_runs_on_nodes_and_is_recorded(cluster, tmp_path):
         make_plan(load_catalogue().select("bert", None), 0, Wanted(scale="smoke", repeats=1), processes=1),
         units=(unit(),),
     )
-    run = Run.create("test", {"plan": plan.as_json(), "environment": capture().as_json()}, tmp_path / "runs")
+    run = Run.create("test", described(plan, environment=capture()), tmp_path / "runs")
     kinds = (signal.SIGINT, signal.SIGTERM)
     before = {kind: signal.signal(kind, signal.default_int_handler) for kind in kinds}
 
@@ -538,13 +540,7 @@ def test_record_report_and_verification_say_what_was_cut(cluster, tmp_path, monk
         make_plan(load_catalogue().select("bert", None), 0, Wanted(scale="smoke", repeats=1), processes=1),
         units=(unit(),),
     )
-    described = {
-        "created": time.time(),
-        "command": "make bench",
-        "plan": plan.as_json(),
-        "environment": capture().as_json(),
-    }
-    run = Run.create("test", described, tmp_path / "runs")
+    run = Run.create("test", described(plan, created=time.time(), environment=capture()), tmp_path / "runs")
     with NodePool(cluster, noisy(tmp_path / "code", 6, 1), "tests") as pool:
         Bench(run, plan, Silent(), ssh_attempts(pool, run.id, Limits(), True)).run_all()
     (attempt,) = run.attempts()
@@ -561,6 +557,7 @@ def test_record_report_and_verification_say_what_was_cut(cluster, tmp_path, monk
 
 DRIVER = """
 import ctypes, os, runpy, sys
+from tests.support.synthetic import described, ran_on
 if "CUDA_INJECTION64_PATH" in os.environ:
     ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"]).InitializeInjection()
 os.environ["STANDIN"] = "untraced"  # else it would write a trace of its own

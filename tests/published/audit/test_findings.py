@@ -52,11 +52,14 @@ def test_what_is_known_is_from_the_report_or_from_elsewhere():
 
 
 def test_a_figure_that_its_digits_explain_holds():
-    assert compare("c", CASE, "speedup", PrintedNumber("7.73"), 7.7336, RULE) is HOLDS
-    found = compare("c", CASE, "speedup", PrintedNumber("7.74"), 7.7336, RULE)
+    assert compare("c", CASE, "speedup", printed=PrintedNumber("7.73"), value=7.7336, rule=RULE) is HOLDS
+    found = compare("c", CASE, "speedup", printed=PrintedNumber("7.74"), value=7.7336, rule=RULE)
     assert (found.severity, found.printed, found.expected, found.evidence) == ("error", "7.74", "7.73", None)
     assert (found.report, found.place) == (CASE.report, Place("results", CASE.name, "speedup"))
-    assert compare("c", CASE, "speedup", PrintedNumber("7.74"), 7.7336, RULE, report="other").report == "other"
+    assert (
+        compare("c", CASE, "speedup", printed=PrintedNumber("7.74"), value=7.7336, rule=RULE, report="other").report
+        == "other"
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,7 +78,9 @@ def test_what_unrounded_inputs_may_have_given_is_a_warning(reach, severity):
     """7.7 is anything from 7.65 to 7.75."""
     printed = PrintedNumber("7.7")
     ends = {7.75: printed + printed.half_unit, 7.65: printed - printed.half_unit}
-    found = compare("c", CASE, "speedup", printed, 9.0, RULE, reach=tuple(ends.get(end, end) for end in reach))
+    found = compare(
+        "c", CASE, "speedup", printed=printed, value=9.0, rule=RULE, reach=tuple(ends.get(end, end) for end in reach)
+    )
     assert found.severity == severity
     assert (found.evidence is not None) is (severity == "warning")
 
@@ -94,15 +99,20 @@ def test_a_printed_value_has_at_least_so_many_decimals():
 
 
 def test_an_identifier_names_report_rule_and_subject():
-    found = finding("rule", "report", Place("table", "a row, b", "column"), "missing", 1, "", RULE)
+    found = finding(
+        "rule", "report", Place("table", "a row, b", "column"), kind="missing", printed=1, expected="", rule=RULE
+    )
     assert found.id == "report/rule/a-row-b/column" and str(found.place) == "table, a row, b, column"
     assert slug("a", "", "b=1.5+c_d-e", "/x/") == "a/b=1.5+c_d-e/x"
     assert str(Place("table")) == "table"
 
 
 def test_a_rule_that_comes_out_right_finds_nothing():
-    assert unless(True, "c", "r", Place("t"), "missing", 1, 2, RULE) is HOLDS
-    assert unless(False, "c", "r", Place("t"), "missing", 1, 2, RULE, severity="note").severity == "note"
+    assert unless(True, "c", "r", Place("t"), kind="missing", printed=1, expected=2, rule=RULE) is HOLDS
+    assert (
+        unless(False, "c", "r", Place("t"), kind="missing", printed=1, expected=2, rule=RULE, severity="note").severity
+        == "note"
+    )
 
 
 def test_a_message_is_shown_with_its_values_in_a_language():

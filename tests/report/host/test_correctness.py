@@ -2,36 +2,36 @@
 
 from dataclasses import replace
 
-from repro.analysis.convergence import Convergence, ConvergenceResult, Goal
+from repro.analysis.convergence import Convergence, ConvergenceResult
 from repro.analysis.evidence import Evidence
 from repro.analysis.kernel_trace import Kernel, Profile
 from repro.analysis.loss_curves import CurveComparison, CurveDeviation, Curves, CurveTolerance
 from repro.analysis.profiles import ProfileComparison, Profiled, Profiles
 from repro.planning.loss_curves import CONTROL, ERROR, LAYOUT
-from repro.planning.unit import Unit
 from repro.published.cases import Layout
 from repro.report.host.correctness import shown, shown_figures
 from repro.report.host.notes import Notes
 from repro.report.host.results import MeasuredHost
 from repro.report.host.run import KeptRun
+from repro.runs.description import Goal
 from repro.runs.failures import Failure
 from repro.runs.record import Run
+from repro.runs.unit import Unit
 from repro.utils.i18n import catalogue
 from tests.support.kept import H200
 from tests.support.pages import cells
 from tests.support.runs import CONFIG
-from tests.support.synthetic import environment
+from tests.support.synthetic import described, ran_on
 
 ENGLISH = catalogue("en").gettext
 
 
 def host_of(tmp_path, *shown) -> MeasuredHost:
-    description = {"created": 1.79e9, "command": "make x", "environment": environment(gpus=[H200], git_commit=None)}
+    description = described(created=1.79e9, command="make x", environment=ran_on(gpus=[H200], git_commit=None))
     runs = (
         KeptRun(
             Run(tmp_path / f"run-{number}"),
             description,
-            None,
             [],
             [],
             None,

@@ -14,8 +14,8 @@ def again(kept, number, noise):
         replace(each, throughput=each.throughput * (1 + noise * each.repeat)) if each.status == "ok" else each
         for each in kept.attempts
     ]
-    created = kept.description["created"] + 86400 * number
-    return replace(kept, description=kept.description | {"created": created}, attempts=attempts)
+    created = kept.description.created + 86400 * number
+    return replace(kept, description=replace(kept.description, created=created), attempts=attempts)
 
 
 def told(host):

@@ -67,9 +67,9 @@ def test_nothing_says_whose_machine_it_was(original, kept, tmp_path):
     assert start["libraries"] == [".venv-trainer/lib/libcudnn.so.7.6.5", "/usr/local/cuda/lib/libcublas.so.13.1"]
     assert start["host"] == "host1"
     description = kept.description()
-    assert description["command"] == "make bench MODEL=gpt MAX_GPUS=2,4 RUNS=runs"
-    assert description["environment"]["host"] == "host1"
-    assert [gpu["uuid"] for gpu in description["environment"]["gpus"]] == ["GPU-0", "GPU-1", "GPU-2", "GPU-3"]
+    assert description.command == "make bench MODEL=gpt MAX_GPUS=2,4 RUNS=runs"
+    assert description.environment.host == "host1"
+    assert [gpu["uuid"] for gpu in description.environment.gpus] == ["GPU-0", "GPU-1", "GPU-2", "GPU-3"]
     assert {sample["uuid"] for sample in gpu_samples(kept.files / attempt)} == {"GPU-0"}
     output = read_json(kept.files / attempt / "config.json")["output"]
     assert output == f"runs/{kept.id}/{attempt}"

@@ -177,7 +177,7 @@ def test_older_code_is_only_in_the_list_of_every_comparison(host):
         run=SimpleNamespace(id="newest", path=kept.run.path, files=kept.run.files),
         results=alone,
         attempts=changed,
-        description=kept.description | {"created": kept.description["created"] + 86400},
+        description=replace(kept.description, created=kept.description.created + 86400),
     )
     both = replace(host, runs=(kept, newest))
     old = [row.unit.name for row in both.ratios if not row.current]

@@ -9,7 +9,7 @@ import pytest
 from repro.analysis.cross_hardware import comparisons
 from repro.analysis.results import summarise
 from repro.models.programs import KINDS
-from repro.planning.plan import Plan, Wanted, make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.published.cases import load_catalogue
 from repro.report.host import measured
 from repro.report.host.goals import decided
@@ -33,13 +33,15 @@ ENGLISH = catalogue("en").gettext
 def again(kept, number, factor=1.0, commit="", code=None):
     """A later run of the same plan, in which OneFlow was this much faster; `commit` and `code` are those of programs."""
     run = replace_id(kept.run, f"run-{number}")
-    environment = kept.description["environment"] | ({"git_commit": commit, "git_changed_files": 0} if commit else {})
+    environment = kept.environment
+    if commit:
+        environment = replace(environment, git_commit=commit, git_changed_files=0)
     attempts = [
         faster(replace(each, code={"sha256": code} if code else each.code), 1.0 if "pytorch" in each.unit else factor)
         for each in kept.attempts
     ]
-    created = kept.description["created"] + number * DAY
-    described = kept.description | {"environment": environment, "created": created}
+    created = kept.description.created + number * DAY
+    described = replace(kept.description, environment=environment, created=created)
     results = summarise(kept.plan, attempts)
     return replace(kept, run=run, description=described, attempts=attempts, results=results)
 
@@ -108,7 +110,7 @@ HOUR = DAY / 24
 def at(kept, *hours, factors=None):
     """Runs of equal code that began this many hours after the first, with OneFlow this much faster."""
     return [
-        replace(run, description=run.description | {"created": kept.description["created"] + hour * HOUR})
+        replace(run, description=replace(run.description, created=kept.description.created + hour * HOUR))
         for number, hour in enumerate(hours)
         for run in [again(kept, number, (factors or (1.0,) * len(hours))[number], code="a")]
     ]
@@ -170,7 +172,8 @@ def with_tuned(kept, code):
     attempts = [*kept.attempts, *copies]
     results = summarise(plan, attempts)
     judged = replace(kept.judgement, comparisons=tuple(comparisons([(CATALOGUE.case(ONE_GPU), results[0])])))
-    return replace(kept, plan=plan, attempts=attempts, results=results, judgement=judged)
+    description = replace(kept.description, plan=plan)
+    return replace(kept, description=description, attempts=attempts, results=results, judgement=judged)
 
 
 def test_a_superseded_tuned_unit_leaves_the_published_programs_comparison(host, kept):
@@ -226,8 +229,8 @@ def test_runs_without_a_digest_are_told_apart_by_their_commits(host, kept):
 
 def test_changed_files_equal_nothing(host, kept):
     first, second = (again(kept, n, 1 + n / 100, commit="1" * 40) for n in (1, 2))
-    dirty = second.description["environment"] | {"git_changed_files": 1}
-    second = replace(second, description=second.description | {"environment": dirty})
+    dirty = replace(second.environment, git_changed_files=1)
+    second = replace(second, description=replace(second.description, environment=dirty))
     assert [each.run.id for each in row_of(over(host, first, second)).runs] == ["run-2"]
 
 
@@ -245,7 +248,7 @@ def test_cases_that_train_alike_are_one_row(tmp_path):
 @pytest.mark.parametrize("case", [ONE_GPU, "bert_1n1g_bs96", "resnet50_0821_1n1g_bs128"])
 def test_a_run_of_now_would_be_in_the_row_of_the_kept_ones(case):
     """Settings that programs got since then do not make another configuration of what is trained alike."""
-    plans = [Plan.from_json(Run(path).description()["plan"]) for path in REPRODUCED.glob("h200/runs/*-published.zip")]
+    plans = [Run(path).description().plan for path in REPRODUCED.glob("h200/runs/*-published.zip")]
     kept = {json.dumps(configuration(unit), sort_keys=True) for plan in plans for unit in plan.units}
     now = make_plan(
         load_catalogue().select(None, case),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from repro.analysis.compare_runs import compare
-from repro.planning.plan import REDUCED, SMOKE, Plan, PlanError, Wanted, make_plan
+from repro.planning.plan import Wanted, make_plan
 from repro.planning.profiling import as_profile
 from repro.published.cases import load_catalogue
 from repro.report.charts.figure import FigureSpec
@@ -15,9 +15,11 @@ from repro.report.host.run import KeptRun
 from repro.report.run.kinds import OWN, Kind, find, kind_of, names, register, registered
 from repro.report.run.page import render
 from repro.runs.attempts import AttemptRecord
+from repro.runs.plan import REDUCED, SMOKE, Plan
 from repro.runs.record import Run
+from repro.utils.errors import PlanError
 from tests.support.attempts import recorded
-from tests.support.synthetic import environment, published_run
+from tests.support.synthetic import described, published_run, ran_on
 
 CASE = "bert_1n1g_bs96"
 
@@ -68,12 +70,7 @@ def planned(kind: str) -> Plan:
 
 def run_of(plan: Plan, folder, losses) -> Run:
     """A run of the plan whose attempts all had these losses."""
-    description = {
-        "created": 1.79e9,
-        "command": "make falling",
-        "environment": environment(count=0),
-        "plan": plan.as_json(),
-    }
+    description = described(plan, created=1.79e9, command="make falling", environment=ran_on(count=0))
     run = Run.create(f"bert-{plan.label}", description, folder)
     for unit in plan.units:
         where = run.attempt_folder(unit.name, 1).relative_to(run.folder)
@@ -121,12 +118,12 @@ def test_a_bench_is_named_by_its_scale_and_judged_by_its_verdicts(tmp_path):
     assert rendered.kind.judges_speed and rendered.findings.problems == []
     assert rendered.findings.summary() == "1 of 1 configurations succeeded in every repeat"
     assert (rendered.status, rendered.summary()) == (rendered.judgement.status, rendered.judgement.summary())
-    assert Plan.from_json(run.description()["plan"]).label == "full"
+    assert run.description().plan.label == "full"
 
 
 def test_only_a_bench_at_the_published_scale_measures_speed():
     def measures_speed(plan: Plan) -> bool:
-        return KeptRun(None, {}, plan, [], [], None, {}, None, {}, None).measures_speed
+        return KeptRun(None, described(plan), [], [], None, {}, None, {}, None).measures_speed
 
     cases = load_catalogue().select(None, CASE)
     plans = [make_plan(cases, 1), make_plan(cases, 0), as_profile(make_plan(cases, 1))]
@@ -146,7 +143,7 @@ def test_attempts_run_side_by_side_where_speed_is_not_judged():
 
 def test_only_speeds_of_benches_are_compared(falling, tmp_path):
     runs = [run_of(planned("falling"), tmp_path, [2.0, 1.0]) for _ in range(2)]
-    assert kind_of(Plan.from_json(runs[0].description()["plan"])) is falling
+    assert kind_of(runs[0].description().plan) is falling
     with pytest.raises(PlanError, match="is a falling run: only runs of make bench"):
         compare(*runs)
 

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from repro.planning.unit import Unit
 from repro.report.run.programs import program_rows
+from repro.runs.unit import Unit
 from repro.utils.i18n import catalogue
 from tests.support.attempts import recorded
 from tests.support.runs import CONFIG

@@ -1,21 +1,54 @@
-"""A unit: one configuration that a run trains, and what it is."""
+"""A unit: one configuration that a run trains, and what it is; its form in a record, its one reader and its one writer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from repro.models.programs import PUBLISHED as PUBLISHED_PROGRAM
+from repro.published import trainer_config
 from repro.published.cases import Case, load_catalogue
-from repro.published.rules import rule_of
-from repro.published.trainer_config import TrainerConfig
-from repro.utils.errors import ReproError
+from repro.published.rules import kinds, rule_of
+from repro.published.trainer_config import COUNT, ITERATIONS, NAME, TrainerConfig
+from repro.published.validators import bounded, one_of, optional, several, table, text
+from repro.runs.form import FLAG, REPEATS, UNITS
 
 TF32 = "tf32"
 """The precision of a training in fp32 whose libraries may compute products and convolutions in TF32; none was published."""
+RULE = table(
+    {
+        "kind": lambda value: one_of(*kinds())(value),
+        "repeats": bounded(1, REPEATS),
+        "stated": FLAG,
+        "source": text(r"(?s).*"),
+    },
+    ("kind",),
+    other=optional(bounded(0, ITERATIONS)),
+)
 
 
-class PlanError(ReproError):
-    """Nothing can be run as asked; the message says why and what to do."""
+def _rule(value: object) -> str | None:
+    if fault := RULE(value):
+        return fault
+    keys = kinds()[value["kind"]].keys  # type: ignore[index]
+    return next((f"has no {key}" for key in keys if value.get(key) is None), None)  # type: ignore[attr-defined]
+
+
+FORM = table(
+    {
+        "name": NAME,
+        "model": NAME,
+        "config": trainer_config.FORM,
+        "rule": _rule,
+        "global_batch": bounded(1, COUNT),
+        **dict.fromkeys(("stands_for", "derived_from"), several(NAME, UNITS)),
+        **dict.fromkeys(("reference", "baseline_of", "peer_of", "tuned_of", "variant"), optional(NAME)),
+        **dict.fromkeys(("report", "case"), lambda value: None if value == "" else NAME(value)),
+        **dict.fromkeys(("framework", "program"), NAME),
+        "role": text(r"[a-z]*", "a role"),
+        "tf32": FLAG,
+    }
+)
+"""A unit in `run.json` of any release."""
 
 
 @dataclass(frozen=True)

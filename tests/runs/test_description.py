@@ -1,0 +1,70 @@
+"""The description of a run: kept ones are read and written as they were, and what no run records is refused."""
+
+import json
+
+import pytest
+
+from repro.planning.plan import make_plan
+from repro.published.cases import load_catalogue
+from repro.runs.description import BaselineProgram, Goal, RunDescription
+from repro.runs.failures import Failure
+from repro.runs.files import RecordError, read_json
+from repro.runs.record import Run, write_json
+from tests.support.paths import ROOT
+from tests.support.synthetic import described
+
+KEPT = sorted((ROOT / "reports" / "reproduced").glob("*/runs/2*.zip"))
+
+
+def again(description):
+    """A description as it is read after it was written."""
+    return RunDescription.from_json(json.loads(json.dumps(description.as_json())))
+
+
+def test_kept_descriptions_are_written_as_they_were():
+    """Those of units that say what they are to the letter, older ones so that they are read as the same."""
+    literally = 0
+    for path in KEPT:
+        recorded = read_json(Run(path).files / "run.json")
+        unchanged = json.dumps(recorded) if "case" in recorded["plan"]["units"][0] else None
+        read = RunDescription.from_json(recorded)
+        assert again(read) == read == Run(path).description(), path.name
+        if unchanged:
+            assert json.dumps(read.as_json()) == unchanged, path.name
+            literally += 1
+    assert literally and literally < len(KEPT)
+
+
+def test_what_was_planned_is_read_as_it_was():
+    plan = make_plan(load_catalogue().select(None, "bert_1n1g_bs24"), 1)
+    baseline = BaselineProgram(("python", "run.py"), {"torch": "2.9.1"}, ("pytorch",), lock="a.lock")
+    goal = Goal(1.5, Failure("a goal of {n}", {"n": 1}))
+    full = described(plan, id="x", baseline=baseline, datasets=({"source": "a text"},), goals={"a": goal})
+    assert again(full) == full
+    bare = described(plan, id="x")
+    assert again(bare) == bare and not {"baseline", "datasets", "goals"} & bare.as_json().keys()
+    assert again(described(plan, id="x", further={"own": 1})).as_json()["own"] == 1, "what another release recorded"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        *(
+            (lambda record, name=name: record.pop(name), f"has no {name}")
+            for name in ("created", "plan", "environment")
+        ),
+        (lambda record: record["environment"].pop("host"), "KeyError: 'host'"),
+        (lambda record: record.update(baseline={"command": [1]}), "'baseline' 'command' 1: is 1; must be a text"),
+        (lambda record: record.update(baseline={}), "KeyError: 'command'"),
+        (lambda record: record.update(datasets=[{}]), "'datasets' 1: has no source"),
+        (lambda record: record.update(goals={"a": {"limit": 1}}), "'goals' 'a' has no meaning"),
+    ],
+)
+def test_what_no_run_records_is_refused(tmp_path, change, said):
+    run = Run.create("x", described(), tmp_path)
+    record = read_json(run.folder / "run.json")
+    change(record)
+    write_json(run.folder / "run.json", record)
+    with pytest.raises(RecordError) as refused:
+        run.description()
+    assert said in str(refused.value) and str(run.path) in str(refused.value)
