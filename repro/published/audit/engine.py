@@ -57,6 +57,10 @@ class Audit:
         """The findings in one report."""
         return tuple(finding for finding in self.findings if finding.report == report)
 
+    def counted(self, report: str | None = None) -> tuple[Finding, ...]:
+        """The findings that are counted, in one report or all: hints at typing errors are none."""
+        return tuple(finding for finding in self.findings if not finding.hint and report in (None, finding.report))
+
     def at(self, report: str, table: str, row: str, column: str) -> tuple[Finding, ...]:
         """The findings at one place."""
         return tuple(

@@ -209,7 +209,7 @@ def believed(_: Translate, host: MeasuredHost) -> str:
         )
         sentences.append(text.format(several=len(rows) - single, rows=len(rows)))
     if older := len(every) - len(rows):
-        text = _("Left out here and in the figures, as they were measured only with older code of their program: {n}.")
+        text = _("Comparisons left out, as they were measured only with older code of their program: {n}.")
         sentences.append(text.format(n=older))
     if verdicts and not judged:
         sentences.append(

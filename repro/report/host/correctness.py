@@ -270,7 +270,7 @@ def profile(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Secti
     titles = (
         *columns(_("Case"), _("Baseline")),
         *columns(numeric=("OneFlow (ms)", _("Baseline (ms)"))),
-        *columns(_("Most time lost in")),
+        *columns(_("Kernels slower than the baseline's by most")),
     )
     caption = _("One traced iteration on rank 0's GPU ({method}).").format(
         method=method.link(_, "profiles", _("what the columns say"))

@@ -32,12 +32,12 @@ def decided(_: Translate, rows: list[HostRow]) -> str:
     elif single == len(rows):
         text = _(
             "No goal is decided: all {n} rest on a single session each, and {least} are needed. {within} of the "
-            "measured values are within their goal."
+            "measured values lie within their goal."
         )
     else:
         text = _(
             "Goals: {met} met, {missed} missed, {undecided} undecided, {single} of these because they rest "
-            "on a single session. {within} of the {n} measured values are within their goal."
+            "on a single session. {within} of the {n} measured values lie within their goal."
         )
     if old:
         text += _(" Rows that were measured with older code of their program only do not count: {old}.")

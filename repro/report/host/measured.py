@@ -276,9 +276,10 @@ def _every_layout(_: Translate, rows: list[HostRow]) -> Section:
         Field(_("GPU memory (MiB)"), lambda row: middle(result.memory_mib for result in row.results), count),
         Field(_("Runs"), lambda row: cells.runs_of(_, row)),
     ]
-    caption = _("Each layout and what the performance model expects of it, where it judges ({method}).").format(
-        method=link(_, "expectation")
-    )
+    caption = _(
+        "Each layout, its throughput by the report's rule, and what the performance model expects of it, where it judges "
+        "({method})."
+    ).format(method=link(_, "expectation"))
     return _folded("layouts", _("Every layout on several GPUs"), tables.table("layouts", rows, fields, caption))
 
 
@@ -410,7 +411,7 @@ def transfers(_: Translate, host: MeasuredHost) -> list[Section]:
                 minor=True,
             ),
         )
-        caption = _("What does not depend on how fast a GPU is, of each case and run ({method}).").format(
+        caption = _("What does not depend on how fast a GPU is: of the port, for each case and run ({method}).").format(
             method=link(_, "comparable", _("what can be compared"))
         )
         blocks.append(tables.table("transfers", groups, fields, caption))

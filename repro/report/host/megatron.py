@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 
 from repro.analysis.relations import layout_text
-from repro.models.programs import KINDS, PUBLISHED, TUNED
+from repro.models.programs import KINDS
 from repro.models.variants import MEGATRON
 from repro.published.cases import load_catalogue
 from repro.published.comparisons import Comparison, comparisons
@@ -99,7 +99,7 @@ def by_layout(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sec
                 _("{program} / {baseline}").format(program=_(SHORT_PROGRAMS[program]), baseline=variant),
                 partial(_over, _, program=program, variant=variant),
                 numeric=True,
-                minor=(program, variant) in ((PUBLISHED, TODAY), (TUNED, THEN)),
+                minor=variant == THEN,
             )
             for variant in variants
             for program in programs
@@ -179,7 +179,7 @@ def megatron_figure(host: MeasuredHost) -> list[FigureSpec]:
 
     def caption(_: Translate) -> str:
         text = _(
-            "At 1 as fast as Megatron-Core computing as Megatron-LM did in 2021. Bars are 95% intervals over sessions; a hollow "
+            "1: as fast as Megatron-Core computing as Megatron-LM did in 2021. Bars are 95% intervals over sessions; a hollow "
             "mark is a single session. The published ratios are of the original cases, on 1 to 32 V100s."
         )
         if more := len(rows) - len(drawn):

@@ -102,12 +102,12 @@ def findings(
             Column(_(title))
             for title in (
                 N_("Place"),
+                N_("Severity"),
+                N_("Why"),
                 N_("Printed"),
                 N_("Recomputed"),
                 N_("According to other sources"),
                 N_("Kind"),
-                N_("Severity"),
-                N_("Why"),
             )
         ),
     )
@@ -182,10 +182,10 @@ def _row(_: Translate, finding: Finding) -> tuple[Cell, ...]:
         why = _("{rule}; {evidence}").format(rule=why, evidence=finding.evidence.text(_))
     return (
         Cell(place(_, finding)),
-        Cell(finding.printed, claim=finding.claim),
-        *words(finding.recomputed or "–", _elsewhere(_, finding), _(KINDS[finding.kind])),
         Cell(_(SEVERITIES[finding.severity]), tone=TONES[finding.severity]),
         Cell(why),
+        Cell(finding.printed, claim=finding.claim),
+        *words(finding.recomputed or "–", _elsewhere(_, finding), _(KINDS[finding.kind])),
     )
 
 

@@ -124,7 +124,7 @@ def index(result: Audit, language: str, folder: Path) -> Document:
             Cell(report.title[language]),
             Cell(report.date),
             figure(len(result.material.cases_of(report)), 0),
-            figure(len(result.of(report.id)), 0),
+            figure(len(result.counted(report.id)), 0),
         )
         for report in reports
     )

@@ -111,7 +111,7 @@ def _highest(cases: Sequence[Case]) -> dict:
 
 def _audited(_: Translate, audit: Audit, claims: Sequence[Claim]) -> str:
     """How many findings there are, and whether one makes a published throughput wrong."""
-    findings = [finding for finding in audit.findings if not finding.hint]
+    findings = audit.counted()
     errors = sum(finding.severity == "error" for finding in findings)
     wrong = _wrong(claims)
     text = _(
@@ -186,7 +186,7 @@ def reports(_: Translate, language: str, audit: Audit, claims: Sequence[Claim]) 
     rows = []
     for report in audit.material.reports:
         cases = audit.material.cases_of(report)
-        findings = audit.of(report.id)
+        findings = audit.counted(report.id)
         most = max(cases, key=lambda case: float(case.published.throughput))
         ran = sum(
             claim.report.id == report.id and claim.metric == THROUGHPUT and bool(claim.measured) for claim in claims
@@ -212,7 +212,7 @@ def reports(_: Translate, language: str, audit: Audit, claims: Sequence[Claim]) 
     caption = _(
         "The published reports. “Run again” counts cases run in their published configuration, on any GPU and with "
         "either program. Findings on other frameworks' figures are not counted here ({others})."
-    ).format(others=len(audit.findings) - sum(len(audit.of(report.id)) for report in audit.material.reports))
+    ).format(others=len(audit.counted()) - sum(len(audit.counted(report.id)) for report in audit.material.reports))
     text = Text(
         _(
             "Every published figure, with its source, audit result, expectation and measurement, is in the [claims table](claims.html)."

@@ -22,7 +22,7 @@ def published(language: str, audit: Audit) -> Document:
         Field(_("Report"), lambda report: f"[{report.title[language]}](report-{report.id}.html)"),
         Field(_("Date"), lambda report: report.date),
         Field(_("Cases"), lambda report: len(audit.material.cases_of(report)), count),
-        Field(_("Findings"), lambda report: len(audit.of(report.id)), count),
+        Field(_("Findings"), lambda report: len(audit.counted(report.id)), count),
         Field(_("Source"), lambda report: f"[{_('original')}]({report.url})" if report.url else "–"),
     )
     lead = _("The published reports, regenerated in Chinese and English from data, with the audit next to the figures.")

@@ -17,10 +17,17 @@ from repro.report.host.results import MeasuredHost
 from repro.report.host.rows import HostRow
 from repro.report.method import link
 from repro.report.tables import Field
-from repro.utils.i18n import Translate
+from repro.utils.i18n import N_, Translate
 
 MODEL = re.compile(r"\b[A-Z]{1,3}\d{2,4}\b")
 """A GPU's model within the name that its driver gives it."""
+AS_PUBLISHED = "as published"
+COMPARED = {
+    "pytorch": N_("PyTorch"),
+    "megatron": N_("Megatron-Core"),
+    AS_PUBLISHED: N_("the baselines that compute as published"),
+}
+"""What the conclusion names: a framework as people run it today, or the baselines of both that compute as published."""
 
 
 def table(_: Translate, hosts: Sequence[MeasuredHost]) -> Table | None:
@@ -47,7 +54,7 @@ def how_to_read(_: Translate) -> str:
     return _(
         "Lowest to highest of the configurations; above 1 OneFlow is faster. n: sessions behind the least measured of "
         "them; one session says nothing about another machine or day. Port: computes what was published. Tuned: the same "
-        "model, made faster. The `-unfused` baselines compute what the published programs did; the others are what people run "
+        "model with faster operators and settings. The `-unfused` baselines compute what the published programs did; the others are what people run "
         "today ({method})."
     ).format(method=link(_, "programs", _("each of them"), "reports/"))
 
@@ -66,32 +73,35 @@ def short_names(hosts: Sequence[MeasuredHost]) -> dict[str, str]:
 
 
 def conclusion(_: Translate, hosts: Sequence[MeasuredHost]) -> str:
-    """What both programs have of the throughput of the fastest baseline and of those that compute as published.
+    """What both programs have of the throughput of each framework's baselines and of those that compute as published.
 
-    The fastest is that of each configuration. Empty without a ratio.
+    Of a framework's baselines the fastest for each configuration counts. Empty without a ratio.
     """
     parts = []
     for program in KINDS:
         mine = [(host, row) for host in hosts for row in _comparable(host.ratios) if row.unit.program == program]
-        fastest: dict[tuple[str, str], float] = {}
+        fastest: dict[str, dict[tuple[str, str], float]] = {baseline: {} for baseline in COMPARED}
         for host, row in mine:
-            if row.ratio and not _as_published(row):
+            if row.ratio:
+                of_baseline = fastest[_baseline(row)]
                 key = (host.name, configuration_name(row))
-                fastest[key] = min(row.ratio.value, fastest.get(key, row.ratio.value))
-        today = numbers.span(map(_two_decimals, sorted(fastest.values())))
-        then = ratio_span((row for _host, row in mine if _as_published(row)), _two_decimals)
+                of_baseline[key] = min(row.ratio.value, of_baseline.get(key, row.ratio.value))
         ratios = [
-            *([_("{ratio} × the fastest of today's baselines").format(ratio=today)] if fastest else []),
-            *([_("{ratio} × those that compute as published").format(ratio=then)] if then != numbers.NOTHING else []),
+            _("{ratio} × {baseline}").format(
+                ratio=numbers.span(map(_two_decimals, sorted(values.values()))), baseline=_(COMPARED[baseline])
+            )
+            for baseline, values in fastest.items()
+            if values
         ]
         if ratios:
             parts.append(_("{program} {ratios}").format(program=_(NAMED[program]), ratios=listed(_, ratios)))
     return _("; ").join(parts)
 
 
-def _as_published(row: HostRow) -> bool:
-    """Whether a row is over a baseline that computes as the published program did."""
-    return row.base.label.endswith("-unfused")
+def _baseline(row: HostRow) -> str:
+    """What a row is over, out of `COMPARED`."""
+    framework, *variants = row.base.label.split("-")
+    return AS_PUBLISHED if "unfused" in variants else framework
 
 
 def scaling(_: Translate, hosts: Sequence[MeasuredHost]) -> str:
@@ -99,8 +109,15 @@ def scaling(_: Translate, hosts: Sequence[MeasuredHost]) -> str:
     rows = [row for host in hosts for row in _comparable(host.efficiencies) if row.unit.program == PUBLISHED]
     if not rows:
         return ""
-    text = _("Data parallel on {gpus}, a port has {efficiency} of the throughput of as many single GPUs.")
-    return text.format(gpus=sizes(_, rows), efficiency=ratio_span(rows, numbers.percentage))
+    text = _(
+        "Data parallel on {gpus}, the port of {models} has {efficiency} of the throughput of as many single GPUs{marks}."
+    )
+    return text.format(
+        gpus=sizes(_, rows),
+        models=listed(_, dict.fromkeys(subject(row.unit) for row in rows)),
+        efficiency=ratio_span(rows, numbers.percentage),
+        marks=_(" (steady state)") if any(row.in_steady_state for row in rows) else "",
+    )
 
 
 def _comparable(rows: Iterable[HostRow]) -> list[HostRow]:
