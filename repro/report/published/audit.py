@@ -103,11 +103,11 @@ def findings(
             for title in (
                 N_("Place"),
                 N_("Severity"),
+                N_("Kind"),
                 N_("Why"),
                 N_("Printed"),
                 N_("Recomputed"),
                 N_("According to other sources"),
-                N_("Kind"),
             )
         ),
     )
@@ -183,9 +183,9 @@ def _row(_: Translate, finding: Finding) -> tuple[Cell, ...]:
     return (
         Cell(place(_, finding)),
         Cell(_(SEVERITIES[finding.severity]), tone=TONES[finding.severity]),
-        Cell(why),
+        *words(_(KINDS[finding.kind]), why),
         Cell(finding.printed, claim=finding.claim),
-        *words(finding.recomputed or "–", _elsewhere(_, finding), _(KINDS[finding.kind])),
+        *words(finding.recomputed or "–", _elsewhere(_, finding)),
     )
 
 
