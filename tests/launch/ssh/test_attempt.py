@@ -557,7 +557,6 @@ def test_record_report_and_verification_say_what_was_cut(cluster, tmp_path, monk
 
 DRIVER = """
 import ctypes, os, runpy, sys
-from tests.support.synthetic import described, ran_on
 if "CUDA_INJECTION64_PATH" in os.environ:
     ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"]).InitializeInjection()
 os.environ["STANDIN"] = "untraced"  # else it would write a trace of its own
