@@ -75,17 +75,19 @@ def short_names(hosts: Sequence[MeasuredHost]) -> dict[str, str]:
 def conclusion(_: Translate, hosts: Sequence[MeasuredHost]) -> str:
     """What both programs have of the throughput of each framework's baselines and of those that compute as published.
 
-    Of a framework's baselines the fastest for each configuration counts. Empty without a ratio.
+    Of a framework's baselines the fastest for each configuration counts, of those that compute as published each one.
+    Empty without a ratio.
     """
     parts = []
     for program in KINDS:
         mine = [(host, row) for host in hosts for row in _comparable(host.ratios) if row.unit.program == program]
-        fastest: dict[str, dict[tuple[str, str], float]] = {baseline: {} for baseline in COMPARED}
+        fastest: dict[str, dict[tuple[str, str, str], float]] = {baseline: {} for baseline in COMPARED}
         for host, row in mine:
             if row.ratio:
-                of_baseline = fastest[_baseline(row)]
-                key = (host.name, configuration_name(row))
-                of_baseline[key] = min(row.ratio.value, of_baseline.get(key, row.ratio.value))
+                baseline = _baseline(row)
+                variant = row.base.label if baseline == AS_PUBLISHED else baseline
+                key = (host.name, configuration_name(row), variant)
+                fastest[baseline][key] = min(row.ratio.value, fastest[baseline].get(key, row.ratio.value))
         ratios = [
             _("{ratio} × {baseline}").format(
                 ratio=numbers.span(map(_two_decimals, sorted(values.values()))), baseline=_(COMPARED[baseline])
