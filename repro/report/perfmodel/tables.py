@@ -215,7 +215,7 @@ def kept_table(_: Callable, checks: pd.DataFrame) -> Table:
         Field("GPU", itemgetter("gpu")),
         Field(_("Used for"), lambda row: _("fit") if row["fitted"] else _("check")),
         Field(_("Newest run"), itemgetter("run")),
-        Field(_("Runs"), lambda row: len(row["runs"]), count),
+        Field(_("Number of runs"), lambda row: len(row["runs"]), count),
         Field(_("Measured (samples/s)"), itemgetter("throughput"), decimals(1)),
         Field(_("Lowest"), itemgetter("lowest"), decimals(1)),
         Field(_("Highest"), itemgetter("highest"), decimals(1)),

@@ -136,7 +136,7 @@ def test_the_home_page_says_what_the_data_says(content):
     for program in ("published", "tuned"):
         mine = [row for row in ours if row.unit.program == program and row.base.label.endswith("-unfused")]
         span = numbers.span(f"{value:.2f}" for value in sorted(row.ratio.value for row in mine))
-        assert f"{span} × those that compute as published" in concluded
+        assert f"{span} × the baselines that compute as published" in concluded
     (section, *_rest) = home.build("en", content.audit, content.hosts, content.claims, ()).sections
     texts = [block.text for block in section.blocks if isinstance(block, Text)]
     assert any("OneFlow 0.8.0, running a port of the published program" in text for text in texts)
