@@ -51,7 +51,6 @@ def _not_slower(before: float, after: float, other: str, report: str, place: Pla
         place,
         kind="inconsistency",
         printed=after,
-        expected="",
         rule=rule,
         severity="warning",
     )
@@ -114,7 +113,6 @@ def sharded_peers(material: Material) -> Findings:
                 place,
                 kind="inconsistency",
                 printed=peer.memory_mib,
-                expected="",
                 rule=rule,
                 severity="warning",
             )
@@ -145,7 +143,6 @@ def signs(material: Material) -> Findings:
                 place,
                 kind="inconsistency",
                 printed=printed[column],
-                expected="",
                 rule=rule,
             )
 

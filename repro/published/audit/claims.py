@@ -104,7 +104,6 @@ def words(material: Material) -> Findings:
                 Place("cases", case.name, "group"),
                 kind="inconsistency",
                 printed=match["group"],
-                expected="",
                 rule=rule,
             )
         if text := printed.get("description"):
@@ -116,7 +115,6 @@ def words(material: Material) -> Findings:
                 Place("results", case.name, "description"),
                 kind="inconsistency",
                 printed=text,
-                expected="",
                 rule=rule,
             )
         for column, key in (("memory", "memory_mib"), ("throughput", "throughput")):
@@ -286,7 +284,6 @@ def _flag(report: str, flag: str, cases: Sequence[Case]) -> Finding | None:
         Place("text", "", "flag"),
         kind="editorial",
         printed=f"{flag}=on",
-        expected="",
         rule=rule,
         severity="warning",
     )

@@ -192,7 +192,6 @@ def scaling(material: Material) -> Findings:
             place,
             kind="inconsistency",
             printed=larger.published.throughput,
-            expected="",
             rule=rule,
             severity="warning",
         )
@@ -206,9 +205,7 @@ def memory(material: Material) -> Findings:
             continue
         limit = material.cluster_of(case)["hardware"]["gpu_memory_mib"]
         rule = Message("the GPU has {limit} MiB", limit=limit)
-        yield unless(
-            used <= limit, "memory", case.report, place, kind="inconsistency", printed=used, expected="", rule=rule
-        )
+        yield unless(used <= limit, "memory", case.report, place, kind="inconsistency", printed=used, rule=rule)
         for other in material.cases:
             more = other.published.memory_mib
             if more is not None and _differs_in_batch(other, case) and other.micro_batch < case.micro_batch:
@@ -220,7 +217,6 @@ def memory(material: Material) -> Findings:
                     place,
                     kind="inconsistency",
                     printed=used,
-                    expected="",
                     rule=rule,
                     severity="warning",
                 )
@@ -258,7 +254,6 @@ def repeated_configurations(material: Material) -> Findings:
                 Place("results", second.name, "case"),
                 kind=kind,
                 printed=other,
-                expected="",
                 rule=rule,
                 evidence=evidence,
                 severity=severity,

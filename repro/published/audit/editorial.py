@@ -62,7 +62,6 @@ def _range(report: Report, announced: list[int], sizes: list[int]) -> Finding | 
         Place("results", f"{absent} GPU", "throughput"),
         kind="missing",
         printed="–",
-        expected="",
         rule=rule,
         severity="warning",
     )
@@ -81,7 +80,6 @@ def stray(material: Material) -> Findings:
                 Place("results", case.name, "micro_batch"),
                 kind="stray",
                 printed=case.micro_batch,
-                expected="",
                 rule=rule,
             )
         for row in report.stray:
@@ -109,9 +107,7 @@ def _stray_row(report: Report, announced: list[int], row: dict) -> Finding:
     printed = f"{row['nodes']} | {row['gpus_per_node']} | {batch} | {value}"
     place = Place("all-results", f"bs{batch}, {gpus} GPU", "throughput")
     note = Message("stray row: the text does not announce batch size {batch}", batch=batch)
-    return finding(
-        "stray", report.id, place, kind="stray", printed=printed, expected="", rule=rule, evidence=evidence, note=note
-    )
+    return finding("stray", report.id, place, kind="stray", printed=printed, rule=rule, evidence=evidence, note=note)
 
 
 def _later_run(report: Report, batch: int, gpus: int) -> tuple[PrintedNumber | None, Message | None]:
@@ -325,7 +321,6 @@ def _pattern(report: str, place: Place, column: str, cases: Sequence[Case]) -> F
         place,
         kind="typing",
         printed=", ".join(wrong[:1]),
-        expected="",
         rule=rule,
         severity="note",
     )

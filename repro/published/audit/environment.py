@@ -145,7 +145,6 @@ def trainers(material: Material) -> Findings:
             place,
             kind="missing",
             printed=printed,
-            expected="",
             rule=rule,
             severity="note",
         )
@@ -259,13 +258,11 @@ def _sizes(material: Material, report: Report, hardware: dict) -> Findings:
             place,
             kind="inconsistency",
             printed=", ".join(twice),
-            expected="",
             rule=rule,
             severity="warning",
         )
         unknown = [address for address in addresses if address not in hardware["addresses"]]
         rule = Message("the cluster's nodes have the addresses {known}", known=hardware["addresses"])
-        place = Place("text", "", "node_addresses")
         yield unless(
             not unknown,
             "cluster",
@@ -273,7 +270,6 @@ def _sizes(material: Material, report: Report, hardware: dict) -> Findings:
             place,
             kind="inconsistency",
             printed=", ".join(unknown),
-            expected="",
             rule=rule,
             severity="warning",
         )
@@ -334,9 +330,7 @@ def affinities(material: Material) -> Findings:
             both = sorted(_cpus(one) & _cpus(other))
             rule = Message("{one} and {other} have CPUs in common: {cpus}", one=one, other=other, cpus=both)
             place = Place("topology", one, other)
-            yield unless(
-                not both, "affinity", owner, place, kind="inconsistency", printed=other, expected="", rule=rule
-            )
+            yield unless(not both, "affinity", owner, place, kind="inconsistency", printed=other, rule=rule)
 
 
 def topologies(material: Material) -> Findings:

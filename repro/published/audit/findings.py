@@ -125,14 +125,17 @@ def finding(
     *,
     kind: str,
     printed: object,
-    expected: object,
     rule: Message,
+    expected: object = "",
     evidence: Message | None = None,
     severity: str = "error",
     note: Message | None = None,
     source: Message | None = None,
 ) -> Finding:
-    """A finding with the identifier of its report, rule and subject, which is a row and a column."""
+    """A finding with the identifier of its report, rule and subject, which is a row and a column.
+
+    `expected` is left out where nothing is recomputed.
+    """
     identity = slug(report, check, place.row, place.column)
     return Finding(identity, report, place, kind, str(printed), str(expected), rule, evidence, severity, note, source)
 

@@ -163,7 +163,6 @@ def _alike(report: str, table: str, group: list[tuple[Case, PrintedNumber]]) -> 
             place,
             kind="inconsistency",
             printed=used,
-            expected="",
             rule=rule,
             severity="warning",
         )
@@ -186,7 +185,6 @@ def _falling(report: str, table: str, group: list[tuple[Case, PrintedNumber]]) -
             place,
             kind="inconsistency",
             printed=after,
-            expected="",
             rule=rule,
             severity="warning",
         )
@@ -313,7 +311,6 @@ def peer_scaling(material: Material) -> Findings:
             place,
             kind="inconsistency",
             printed=larger.throughput,
-            expected="",
             rule=rule,
             severity="warning",
         )
@@ -345,7 +342,6 @@ def _peer_step(larger: Peer, smaller: Peer, ratio: float, usual: float) -> Findi
         place,
         kind="inconsistency",
         printed=larger.throughput,
-        expected="",
         rule=rule,
         evidence=evidence,
         severity="warning",

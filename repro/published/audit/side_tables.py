@@ -82,7 +82,6 @@ def _rows(report: Report, table: str, rows: Sequence[dict]) -> Findings:
                 place,
                 kind="inconsistency",
                 printed=printed,
-                expected="",
                 rule=rule,
                 severity="warning",
             )
@@ -107,7 +106,6 @@ def later_runs(material: Material) -> Findings:
                     place,
                     kind="inconsistency",
                     printed=row["throughput"],
-                    expected="",
                     rule=rule,
                     severity="warning",
                 )
@@ -140,7 +138,6 @@ def _growth(report: Report, fewer: dict, more: dict, allowed: float) -> Finding 
         place,
         kind="inconsistency",
         printed=more["throughput"],
-        expected="",
         rule=rule,
         severity="warning",
     )
@@ -252,7 +249,6 @@ def units(material: Material) -> Findings:
                 place,
                 kind="inconsistency",
                 printed=peer.unit,
-                expected="",
                 rule=rule,
             )
 
@@ -268,7 +264,6 @@ def _unit(report: str, place: Place, column: str, unit: str) -> Findings:
                 place,
                 kind="inconsistency",
                 printed=unit,
-                expected="",
                 rule=rule,
             )
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from repro.models.programs import KINDS, PUBLISHED, TUNED
+from repro.models.variants import MEGATRON
 from repro.report import numbers, tables
 from repro.report.document import Cell, Table
 from repro.report.host.answer import NAMED, sizes
@@ -84,10 +85,10 @@ def conclusion(_: Translate, hosts: Sequence[MeasuredHost]) -> str:
         fastest: dict[str, dict[tuple[str, str, str], float]] = {baseline: {} for baseline in COMPARED}
         for host, row in mine:
             if row.ratio:
-                baseline = _baseline(row)
-                variant = row.base.label if baseline == AS_PUBLISHED else baseline
-                key = (host.name, configuration_name(row), variant)
-                fastest[baseline][key] = min(row.ratio.value, fastest[baseline].get(key, row.ratio.value))
+                framework = "megatron" if row.base.label in MEGATRON else "pytorch"
+                of_baseline = fastest[AS_PUBLISHED if row.base.label.endswith("-unfused") else framework]
+                key = (host.name, configuration_name(row), framework)
+                of_baseline[key] = min(row.ratio.value, of_baseline.get(key, row.ratio.value))
         ratios = [
             _("{ratio} × {baseline}").format(
                 ratio=numbers.span(map(_two_decimals, sorted(values.values()))), baseline=_(COMPARED[baseline])
@@ -98,12 +99,6 @@ def conclusion(_: Translate, hosts: Sequence[MeasuredHost]) -> str:
         if ratios:
             parts.append(_("{program} {ratios}").format(program=_(NAMED[program]), ratios=listed(_, ratios)))
     return _("; ").join(parts)
-
-
-def _baseline(row: HostRow) -> str:
-    """What a row is over, out of `COMPARED`."""
-    framework, *variants = row.base.label.split("-")
-    return AS_PUBLISHED if "unfused" in variants else framework
 
 
 def scaling(_: Translate, hosts: Sequence[MeasuredHost]) -> str:
