@@ -139,7 +139,7 @@ def image_check(
         pinned, engine = load_pins(), Engine.connect()
     newer = _newer(pinned, stacks, cublas, cudnn)
     with exit_statuses(FAILED):
-        reports = [check_image(name, pinned, engine, newer, gpu_count() > 0) for name in stacks]
+        reports = [check_image(name, pinned, engine=engine, newer=newer, gpus=gpu_count() > 0) for name in stacks]
     for report in reports:
         print_table(*findings_table(report))
         print(f"started, read and ended in {report.start_s:.1f} s, of which OneFlow's import {report.import_s:.1f} s\n")
@@ -238,7 +238,7 @@ def kit(
     if libraries and needs_newer_libraries(chosen):
         folders = list(_newer(load_pins(), ["cu102-modern"], cublas, cudnn).values())
     with exit_statuses(FAILED):
-        made = make_kit(kit, chosen, part_mib, folders, images, tests=tests)
+        made = make_kit(kit, chosen, part_mib=part_mib, libraries=folders, images=images, tests=tests)
     print("\n".join(summary(made)))
 
 

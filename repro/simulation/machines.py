@@ -155,7 +155,12 @@ class Machines(SimulatedCluster):
         for node in nodes or self.names:
             number, key = number_of(node), self._host_key(node)
             hardware = Hardware(
-                number, self.memory_mib, self.processors, self.ports[number - 1], self.group, self.shares
+                number,
+                self.memory_mib,
+                processors=self.processors,
+                ssh_port=self.ports[number - 1],
+                group=self.group,
+                shares=self.shares,
             )
             given = {
                 "host_key": key,

@@ -299,7 +299,7 @@ def up(
         tell("the nodes' own image is made, unless it was before", ahead)
         node_image(engine, kind)
         third = _third_of(engine, f"{disks}:node1") if disks else _free_third(engine)
-        nodes = Nodes(engine, name, third, count, kind, trainer, options, disks)
+        nodes = Nodes(engine, name, third=third, count=count, kind=kind, image=trainer, options=options, disks=disks)
         make_key()
         what = json.dumps({"count": count, "kind": kind, "image": trainer, "options": options, "disks": disks})
         subnet = f"10.{engine.second}.{nodes.third}.0/24"
@@ -373,7 +373,16 @@ def attach(name: str) -> Nodes:
     third = int(network["IPAM"]["Config"][0]["Subnet"].split(".")[2])
     what = json.loads(network["Labels"][f"{LABEL}.nodes"])
     options = tuple(what["options"])
-    return Nodes(engine, name, third, what["count"], what["kind"], what["image"], options, what.get("disks", ""))
+    return Nodes(
+        engine,
+        name,
+        third=third,
+        count=what["count"],
+        kind=what["kind"],
+        image=what["image"],
+        options=options,
+        disks=what.get("disks", ""),
+    )
 
 
 def take_down(name: str) -> None:

@@ -175,12 +175,12 @@ def _figure(model: str, comparisons: list[CurveComparison]) -> FigureSpec:
         return CurveChart(
             _("Loss curves of {model}").format(model=model),
             _("loss above; below, its relative deviation as a mean over {n} iterations").format(n=WINDOW),
-            _("iteration"),
-            _("reference"),
-            groups,
-            tuple(references),
-            limits,
-            WINDOW,
+            x_label=_("iteration"),
+            reference_label=_("reference"),
+            groups=groups,
+            references=tuple(references),
+            limits=limits,
+            window=WINDOW,
         )
 
     return FigureSpec(
@@ -198,9 +198,9 @@ register(
     Kind(
         KIND,
         N_("curves: loss curves of every layout and precision, compared with one device's"),
-        lambda run, plan, attempts, results: compare(plan, attempts, run.files),
-        lambda _, data: [curve_section(_, data.findings, data.description.datasets)],
-        lambda data, files: curve_figures(data.findings),
+        analyse=lambda run, plan, attempts, results: compare(plan, attempts, run.files),
+        sections=lambda _, data: [curve_section(_, data.findings, data.description.datasets)],
+        figures=lambda data, files: curve_figures(data.findings),
         figures_after="curves",
         side_by_side=True,
     )

@@ -93,7 +93,7 @@ def render(
         written.append(target)
     written.append(folder / "report.html")
     write_text(written[-1], html(documents, folder))
-    return Rendered(tuple(written), table, kind_of(data.plan), data.judgement, data.findings)
+    return Rendered(tuple(written), table, kind=kind_of(data.plan), judgement=data.judgement, findings=data.findings)
 
 
 def read(run: Run, tolerance: float | None = None) -> ReportData:
