@@ -25,6 +25,7 @@ from repro.report.document import (
     Table,
     template,
 )
+from repro.report.paper import NAME_LENGTH, SENTENCE_LENGTH, print_class
 from repro.utils.i18n import Translate, catalogue
 from repro.utils.printable import visible
 
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 EMBEDDED_BYTES = 2**20
-NAME, SENTENCE = 14, 48
-WIDE = 9
-"""Columns from which a table is printed in smaller type, to fit on A4."""
 LANGUAGE_TAGS = {"zh": "zh-CN", "en": "en"}
 LANGUAGE_NAMES = {"zh": "中文", "en": "English"}
 MARKS = re.compile(r"\[(?P<label>[^\[\]]+)\]\((?P<target>[^()\s]+)\)|\*\*(?P<stress>[^*]+)\*\*")
@@ -79,7 +77,7 @@ def block_functions(attachment: Callable[[Attachment], dict], resolve: Resolve |
         "inline": inline,
         "attached": attachment,
         "sortable": sortable,
-        "wide": lambda table: len(table.columns) >= WIDE,
+        "print_class": print_class,
         "cell_class": cell_class,
     }
 
@@ -169,7 +167,7 @@ def cell_class(cell: Cell, column: Column, table: Table) -> str:
         width = "number"
     elif len(table.columns) > 2:
         length = len(MARKS.sub(lambda mark: mark["label"] or mark["stress"], cell.text))
-        width = "short" if length < NAME else "name" if length < SENTENCE else "sentence"
+        width = "short" if length < NAME_LENGTH else "name" if length < SENTENCE_LENGTH else "sentence"
     return " ".join(filter(None, (width, cell.tone, "minor" if column.minor else "")))
 
 
