@@ -35,8 +35,8 @@ def _verdict(_: Translate, curves: Curves) -> list[Block]:
     return [
         Text(
             _(
-                "{good} of {all} loss curves agree with one device in fp32 within the tolerance; {seen} of {errors} "
-                "injected errors were detected."
+                "Loss curves that agree with one device in fp32 within the tolerance: {good} of {all}. Injected errors that "
+                "were detected: {seen} of {errors}."
             ).format(
                 good=sum(comparison.holds for comparison in layouts),
                 all=len(layouts),
