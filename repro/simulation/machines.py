@@ -335,7 +335,7 @@ def up(
             machines.make_node(node)
         machines.write_ssh_config()
         machines.start()
-        tell(f"{count} machines boot", count * BOOT_S[qemu.accelerator(system)])
+        tell("1 machine boots" if count == 1 else f"{count} machines boot", count * BOOT_S[qemu.accelerator(system)])
         machines.wait()
         leave_to_caller()
     except BaseException:
