@@ -61,8 +61,8 @@ from repro.utils.progress import Stages, said_meanwhile
 
 MOST = 16
 MEMORY_MIB, PROCESSORS = 3072, 1
-READY_S = 900
-"""Without KVM, beside other work on two cores, a start has taken 200 s."""
+READY_S = 300
+"""What a start or a shutdown may take, not counting what the machine waits for a processor; emulated, a start takes 40 s."""
 POLL_S = 1.0
 SYSTEM_DISK_S, BUILT_S, LOADED_S = 130, 300, 45
 """About how many seconds these take, for the time left: the disk that machines boot from; that with the trainer image, built or
@@ -193,8 +193,8 @@ class Machines(SimulatedCluster):
         return Disk(self.folder / f"{node}.kernel")
 
     def _wait_for(self, node: str) -> None:
-        deadline = time.monotonic() + READY_S
-        while time.monotonic() < deadline:
+        may_still_take = self._time_limit(node)
+        while may_still_take():
             if qemu.process_of(self.folder, node) is None:
                 log = (self.folder / f"{node}.log").read_text().strip()
                 raise SimulationEngineError(
@@ -213,12 +213,17 @@ class Machines(SimulatedCluster):
         console = (self.folder / f"{node}.console").read_text(errors="replace")
         raise SimulationEngineError(f"{self.name}, {node} is not up after {READY_S} s; its console:\n{console[-3000:]}")
 
+    def _time_limit(self, node: str) -> Callable[[], bool]:
+        """Tells whether READY_S seconds from now are not over yet, without those that the node waits for a processor."""
+        began, before_s = time.monotonic(), qemu.held_up_s(self.folder, node)
+        return lambda: time.monotonic() - began - (qemu.held_up_s(self.folder, node) - before_s) < READY_S
+
     def restart(self, node: str) -> None:
         """Ask a node to restart, and return once it has begun to: its sshd is gone."""
         self.ssh(node, "sudo systemctl reboot", stdin=subprocess.DEVNULL)
-        deadline = time.monotonic() + READY_S
+        may_still_take = self._time_limit(node)
         while self.ssh(node, "systemctl is-system-running", stdin=subprocess.DEVNULL).stdout.strip() == "stopping":
-            if time.monotonic() > deadline:
+            if not may_still_take():
                 raise SimulationEngineError(f"{self.name}, {node} does not shut down")
             time.sleep(POLL_S)
 
@@ -319,7 +324,7 @@ def up(
             machines.make_node(node)
         machines.write_ssh_config()
         machines.start()
-        tell(f"{count} machines boot", count * BOOT_S[qemu.accelerator(system)])
+        tell("1 machine boots" if count == 1 else f"{count} machines boot", count * BOOT_S[qemu.accelerator(system)])
         machines.wait()
         leave_to_caller()
     except BaseException:
