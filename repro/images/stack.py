@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from repro.targets import PINNED_BASELINES
 from repro.utils.errors import ReproError
 from repro.utils.paths import CACHE, ROOT, sha256_of
 
@@ -18,6 +19,7 @@ KIT = ROOT / ".kit"
 """What the offline kit brings beside the checkout: its interpreters, and a newer cuBLAS and cuDNN."""
 COMPAT = ROOT / "docker" / "compat"
 IMAGE_STACKS = ("cu102", "cu102-modern")
+"""The stacks of the trainers that have an image; those of the baselines are named after their locks, PINNED_BASELINES."""
 STACKS = (*IMAGE_STACKS, "cpu")
 IMAGE_NAME = "oneflow-reproduction"
 TURING = 7.5
@@ -72,6 +74,16 @@ class Stack:
 def tag_of(stack: str) -> str:
     """The name of a stack's image in an engine."""
     return f"{IMAGE_NAME}:{stack}"
+
+
+def suite_of(stack: str) -> str:
+    """The Debian that a stack's image is made from: only its successor has a Python that today's PyTorch runs on."""
+    return "bookworm" if stack == PINNED_BASELINES[0] else "bullseye"
+
+
+def base_tag(stack: str) -> str:
+    """The base image that `make base` makes for a stack, in an engine."""
+    return f"{IMAGE_NAME}-base:{suite_of(stack)}"
 
 
 def sif_path(stack: str) -> Path:

@@ -3,11 +3,12 @@
 import json
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from repro.bootstrap import BASELINES
+from repro.images.runtime import IMAGE_PYTHON
 from repro.models.variants import DEFAULT, MEGATRON, VARIANTS
 from repro.planning.plan import PlanError
 from repro.planning.unit import TF32
@@ -41,7 +42,8 @@ COMPILED = ("pytorch-compiled", *MEGATRON)
 class BaselineProgram:
     """How baselines are started, the versions reported by their interpreter, and the variants to run.
 
-    `image` is that of their containers on a cluster's nodes, "" without containers. `lock` is the file that pins their
+    `image` is that of their containers, "" without containers: a name on a cluster's nodes, on this machine an ID or the
+    path of a file. `lock` is the file that pins their
     environment, "" for one that the user named.
     """
 
@@ -55,8 +57,21 @@ class BaselineProgram:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class PinnedImage:
+    """An image that has a pinned environment, by ID or file, and the words that start a program in it."""
+
+    image: str
+    words: tuple[str, ...]
+
+
 def baseline_program(
-    python: str | None, command: tuple[str, ...], names: str | None, gpus: int, precision: str | None = None
+    python: str | None,
+    command: tuple[str, ...],
+    names: str | None,
+    gpus: int,
+    precision: str | None = None,
+    image_of: Callable[[str], PinnedImage] | None = None,
 ) -> BaselineProgram | None:
     """The program of a run's baselines, None if no baseline is asked for.
 
@@ -67,6 +82,7 @@ def baseline_program(
     command : what replaces that interpreter and the baselines' script, unchecked.
     names : BASELINES, names of variants separated by commas.
     gpus : how many GPUs the run uses; PyTorch must see as many.
+    image_of : gives the image of a pinned environment by its name, where ranks run in images.
     precision : PRECISION, None for each case's own.
 
     Raises
@@ -81,11 +97,13 @@ def baseline_program(
     if not python and not names:
         return None
     lock = "" if python and python != CU102 else f"docker/{PINNED_BASELINES[python == CU102]}.lock"
-    interpreter = str(pinned_python(lock)) if lock else str(python)
-    versions = _checked(interpreter, gpus)
+    inside = image_of(Path(lock).stem) if image_of and lock else None
+    interpreter = IMAGE_PYTHON if inside else str(pinned_python(lock)) if lock else str(python)
+    named = f"the baselines' image {Path(lock).stem}" if inside else _named(interpreter)
+    versions = _checked(named, (*inside.words, interpreter) if inside else (interpreter,), gpus)
     if missing := lacking(versions, variants):
-        raise PlanError(f"{_named(interpreter)}: {missing}")
-    return BaselineProgram((interpreter, str(SCRIPT)), versions, variants, lock=lock)
+        raise PlanError(f"{named}: {missing}")
+    return BaselineProgram((interpreter, str(SCRIPT)), versions, variants, inside.image if inside else "", lock)
 
 
 def pinned_python(lock: str) -> Path:
@@ -142,18 +160,17 @@ def recorded_command(baseline: dict, given: tuple[str, ...] = ()) -> tuple[str, 
             f"this run's baselines were started by `{' '.join(map(str, command))}`, which is not the program of this "
             "checkout; begin a new run"
         )
-    if not shutil.which(command[0]):
+    if not baseline.get("image") and not shutil.which(command[0]):
         raise PlanError(f"this run's baselines were started by {command[0]}, which is no longer there; begin a new run")
     return command
 
 
-def _checked(python: str, gpus: int) -> dict:
-    """What PROBE says of an interpreter."""
-    named = _named(python)
-    if not shutil.which(python):
+def _checked(named: str, interpreter: tuple[str, ...], gpus: int) -> dict:
+    """What PROBE says of an interpreter, started by these words."""
+    if not shutil.which(interpreter[0]):
         raise PlanError(f"{named}: no such program")
     try:
-        done = subprocess.run([python, "-c", PROBE], capture_output=True, text=True, timeout=PATIENCE_S)
+        done = subprocess.run([*interpreter, "-c", PROBE], capture_output=True, text=True, timeout=PATIENCE_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise PlanError(f"{named} cannot be started: {error}") from error
     if done.returncode:
