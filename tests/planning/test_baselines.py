@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from repro.images.runtime import IMAGE_PYTHON
 from repro.launch.attempt import Limits
 from repro.launch.local_attempt import local_attempts
 from repro.planning import baselines
-from repro.planning.baselines import PROBE, SCRIPT, baseline_program, recorded_command
+from repro.planning.baselines import PROBE, SCRIPT, PinnedImage, baseline_program, recorded_command
 from repro.planning.plan import PlanError, Wanted, make_plan
 from repro.planning.schedule import Block, drawn
 from repro.published.cases import load_catalogue
@@ -72,6 +73,24 @@ def test_the_pinned_interpreters_are_taken_where_none_is_named(tmp_path, monkeyp
         baseline_program("cu102", (), "pytorch", 1)
     with pytest.raises(PlanError, match=r"sees 1 of the 2 GPUs here; its CUDA 12.8 has to suit the driver\. Drivers"):
         baseline_program(None, (), "pytorch", 2)
+
+
+def test_where_ranks_run_in_images_the_pinned_environments_are_images_too(tmp_path):
+    """The words in front of the interpreter answer for what is in the image."""
+    facts = {"megatron_core": "0.16.1", "fused_attention": True, "compiles": True}
+    words = (interpreter(tmp_path, 1, **facts), "run", "an-image")
+    asked = []
+    theirs = baseline_program(
+        None, (), "pytorch,megatron", 1, image_of=lambda name: asked.append(name) or PinnedImage("sha256:1", words)
+    )
+    assert asked == ["baseline"]
+    assert theirs.command == (IMAGE_PYTHON, str(SCRIPT))
+    assert (theirs.image, theirs.lock) == ("sha256:1", "docker/baseline.lock")
+    assert recorded_command(json.loads(json.dumps(theirs.as_json()))) == theirs.command
+    own = baseline_program(words[0], (), "pytorch", 1, image_of=lambda name: pytest.fail("it was named"))
+    assert (own.command[0], own.image) == (words[0], "")
+    with pytest.raises(PlanError, match=r"image baseline: PyTorch 2\.9\.1 sees 1 of the 4 GPUs"):
+        baseline_program(None, (), "pytorch", 4, image_of=lambda name: PinnedImage("sha256:1", words))
 
 
 @pytest.mark.parametrize(
