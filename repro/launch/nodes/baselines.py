@@ -69,5 +69,7 @@ def unequal(versions_by_node: Mapping[str, dict]) -> str:
 
 
 def _fix(cluster: Cluster) -> str:
+    if cluster.baseline.lock:
+        return f"`make provision CLUSTER={cluster.setting}` sets up what cluster_baseline in {cluster.variables} names"
     where = f" in image {cluster.baseline.image}" if cluster.baseline.image else ""
     return f"cluster_baseline in {cluster.variables} names {cluster.baseline.python}{where}: it needs torch and numpy"
