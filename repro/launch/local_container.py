@@ -142,6 +142,7 @@ class LocalContainer:
             environment=baseline_home(self.runtime),
             user=f"{os.getuid()}:{os.getgid()}",
             gpus=ALL_GPUS if gpus else "",
+            locks_memory=gpus,
             name=f"reproduction-{secrets.token_hex(5)}-probe",
             labels=((RUN, "probe"),),
         )

@@ -20,11 +20,12 @@ OF_TF32 = ("pytorch-tf32",)
 SCRIPT = PACKAGE / "baselines" / "run.py"
 PATIENCE_S = 120
 PROBE = """
-import importlib.metadata, json, os, pathlib, shutil, sysconfig, numpy, torch
+import importlib.metadata, json, os, pathlib, shutil, sys, sysconfig, numpy, torch
 megatron = [each.version for each in importlib.metadata.distributions(name="megatron-core")]
 headers = pathlib.Path(sysconfig.get_paths()["include"], "Python.h").exists()
 compilers = [shutil.which(name) for name in (os.environ.get("CC", "cc"), "gcc", "clang")]
 print(json.dumps({
+    "python": sys.version_info[:2],
     "torch": torch.__version__,
     "cuda": torch.version.cuda,
     "gpus": torch.cuda.device_count(),
@@ -33,6 +34,8 @@ print(json.dumps({
     "compiles": hasattr(torch, "compile") and headers and any(compilers),
 }))
 """
+OLDEST_PYTHON = (3, 10)
+"""The oldest Python that repro/baselines runs on."""
 OF_ERA = ("pytorch-unfused",)
 """The variants by default in the pinned environment of the published era, whose PyTorch has no fused attention."""
 COMPILED = ("pytorch-compiled", *MEGATRON)
@@ -100,7 +103,9 @@ def baseline_program(
     inside = image_of(Path(lock).stem) if image_of and lock else None
     interpreter = IMAGE_PYTHON if inside else str(pinned_python(lock)) if lock else str(python)
     named = f"the baselines' image {Path(lock).stem}" if inside else _named(interpreter)
-    versions = _checked(named, (*inside.words, interpreter) if inside else (interpreter,), gpus)
+    own = "Name an interpreter with torch and numpy, or leave BASELINE_PYTHON out"
+    advice = f"`make image-check STACK={Path(lock).stem}` shows what the image has" if inside else own
+    versions = _checked(named, (*inside.words, interpreter) if inside else (interpreter,), gpus, advice)
     if missing := lacking(versions, variants):
         raise PlanError(f"{named}: {missing}")
     return BaselineProgram((interpreter, str(SCRIPT)), versions, variants, inside.image if inside else "", lock)
@@ -120,6 +125,9 @@ def pinned_python(lock: str) -> Path:
 
 def lacking(versions: Mapping, variants: Sequence[str]) -> str:
     """What an environment with these versions, as PROBE gives them, lacks for the variants; "" if nothing."""
+    python = tuple(versions.get("python") or OLDEST_PYTHON)
+    if python < OLDEST_PYTHON:
+        return f"it has Python {'.'.join(map(str, python))}, and the baselines need {'.'.join(map(str, OLDEST_PYTHON))} or newer"
     if not versions.get("fused_attention", True) and (needing := set(variants) - set(OF_ERA)):
         return (
             f"PyTorch {versions['torch']} has no fused attention, which {', '.join(sorted(needing))} needs; it runs "
@@ -165,8 +173,8 @@ def recorded_command(baseline: dict, given: tuple[str, ...] = ()) -> tuple[str, 
     return command
 
 
-def _checked(named: str, interpreter: tuple[str, ...], gpus: int) -> dict:
-    """What PROBE says of an interpreter, started by these words."""
+def _checked(named: str, interpreter: tuple[str, ...], gpus: int, advice: str) -> dict:
+    """What PROBE says of an interpreter, started by these words; `advice` is for one that cannot run the baselines."""
     if not shutil.which(interpreter[0]):
         raise PlanError(f"{named}: no such program")
     try:
@@ -175,10 +183,7 @@ def _checked(named: str, interpreter: tuple[str, ...], gpus: int) -> dict:
         raise PlanError(f"{named} cannot be started: {error}") from error
     if done.returncode:
         message = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        raise PlanError(
-            f"{named} cannot run the baselines: {message}. Name an interpreter with torch and numpy, or leave "
-            "BASELINE_PYTHON out"
-        )
+        raise PlanError(f"{named} cannot run the baselines: {message}. {advice}")
     versions = json.loads(done.stdout.strip().splitlines()[-1])
     if versions["gpus"] < gpus:
         raise PlanError(

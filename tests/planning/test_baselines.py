@@ -96,6 +96,7 @@ def test_where_ranks_run_in_images_the_pinned_environments_are_images_too(tmp_pa
 @pytest.mark.parametrize(
     ("facts", "names", "message"),
     [
+        ({"python": [3, 9]}, "pytorch", "it has Python 3.9, and the baselines need 3.10 or newer"),
         ({"megatron_core": None}, "pytorch,megatron", "Megatron-Core is not installed, which megatron needs"),
         (
             {"megatron_core": "0.16.1", "compiles": False},
@@ -108,7 +109,8 @@ def test_what_an_environment_lacks_for_a_variant_is_named_before_anything_starts
     python = interpreter(tmp_path, 1, **facts)
     with pytest.raises(PlanError, match=re.escape(f"BASELINE_PYTHON={python}: {message}")):
         baseline_program(python, (), names, 1)
-    assert baseline_program(python, (), "pytorch", 1).lock == ""
+    usable = interpreter(tmp_path, 1, **facts | {"python": [3, 10]})
+    assert baseline_program(usable, (), "pytorch", 1).lock == ""
 
 
 def test_the_probe_answers_in_an_interpreter_with_pytorch(tmp_path):
@@ -123,6 +125,7 @@ def test_the_probe_answers_in_an_interpreter_with_pytorch(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
+        "python": list(sys.version_info[:2]),
         "torch": "2.9.1",
         "cuda": "12.8",
         "gpus": 3,
