@@ -119,7 +119,9 @@ def _baseline(_: Translate, baseline: dict | None) -> list[tuple[str, str]]:
     if not baseline:
         return []
     lock = baseline.get("lock")
-    ours = _("`{lock}`, by hash").format(lock=lock) if lock else ""
+    image = baseline.get("image")
+    in_image = _("`{lock}`, by hash, in image `{image}`").format(lock=lock, image=image)
+    ours = (in_image if image else _("`{lock}`, by hash").format(lock=lock)) if lock else ""
     return [
         (_("Environment of the baselines"), ours or _("the user's: `{python}`").format(python=baseline["command"][0]))
     ]
