@@ -102,8 +102,8 @@ class KernelFit:
 class Coverage:
     """How a generation's expectations held where they were not fitted.
 
-    `within` of the `checked` trainings, on which nothing was fitted, lie within `factor` less one of the expectation. The
-    factor is that of the `fitted` half: of nine in ten of them, each left out of its own fit.
+    `within` of the `checked` trainings, on which nothing was fitted, lie within 1 + `factor` of the expectation. That is
+    what nine in ten of a half of the trainings lie within, each left out of its own fit, of the half where it is larger.
     """
 
     fitted: int

@@ -74,31 +74,28 @@ def error(measurement: MeasuredTraining, constants: Constants) -> float:
     return math.log(predict(measurement.job, measurement.cluster, constants).throughput / measurement.throughput)
 
 
-def coverage(
-    fitted: Sequence[MeasuredTraining],
-    checked: Sequence[MeasuredTraining],
-    kernels: Mapping[Group, KernelFit],
-    constants: Constants,
-) -> Coverage:
-    """How kernels that were fitted on one half of a generation's trainings hold on the other half.
-
-    The factor is what nine in ten of the fitted trainings lie within, each of them left out of the fit, with all its GPUs.
-    """
+def left_out_factor(measurements: Sequence[MeasuredTraining], constants: Constants) -> float:
+    """Within which nine in ten of the trainings lie, less one, each of them left out of the fit, with all its GPUs."""
     left_out = []
-    for measurement in fitted:
-        others = fit_kernels((other for other in fitted if _others(measurement, other)), constants).get(
+    for measurement in measurements:
+        others = fit_kernels((other for other in measurements if _others(measurement, other)), constants).get(
             measurement.group
         )
         if others:
             left_out.append(math.expm1(error(measurement, others.on(constants))))
-    factor = summary(left_out).level
+    return summary(left_out).level
+
+
+def coverage(
+    checked: Sequence[MeasuredTraining], kernels: Mapping[Group, KernelFit], constants: Constants, factor: float
+) -> tuple[int, int]:
+    """How many of the trainings have kernels, fitted on others, and how many of those lie within the factor."""
     errors = [
         error(measurement, kernels[measurement.group].on(constants))
         for measurement in checked
         if measurement.group in kernels
     ]
-    within = sum(abs(deviation) <= math.log1p(factor) for deviation in errors)
-    return Coverage(len(fitted), factor, len(errors), within)
+    return len(errors), sum(abs(deviation) <= math.log1p(factor) for deviation in errors)
 
 
 def _others(one: MeasuredTraining, other: MeasuredTraining) -> bool:
@@ -110,7 +107,8 @@ def calibrate(
 ) -> tuple[dict[Group, KernelFit], dict[str, Coverage]]:
     """The kernels of each group from the first half of its trainings, and the coverage of each generation.
 
-    With `exchanged` the halves take each other's part, which shows how much depends on the choice.
+    The factor of a generation is that of the half that has the larger one, so that it does not depend on which half a
+    training happens to be in. With `exchanged` the kernels come from the second half.
     """
     fitted, checked = reversed(halves(measurements)) if exchanged else halves(measurements)
     kernels = fit_kernels(fitted, constants)
@@ -119,7 +117,8 @@ def calibrate(
         mine, others = (
             [measurement for measurement in half if measurement.group[0] == generation] for half in (fitted, checked)
         )
-        coverages[generation] = coverage(mine, others, kernels, constants)
+        factor = max(left_out_factor(half, constants) for half in (mine, others))
+        coverages[generation] = Coverage(len(mine), factor, *coverage(others, kernels, constants, factor))
     return kernels, coverages
 
 

@@ -261,8 +261,8 @@ def _elsewhere(_: Callable, story: ModelReportData) -> Section:
         ),
     )
     after = _(
-        "Nine in ten of the fitted trainings lie within the factor when the model is fitted without them. With the two halves "
-        "exchanged, {exchanged}. Launches: the share of the modelled iteration spent only on launching kernels; where it is "
+        "Nine in ten of a half of the trainings lie within the factor when each is left out of the fit; it is that of the half "
+        "where it is larger. With the two halves exchanged, {exchanged}. Launches: the share of the modelled iteration spent only on launching kernels; where it is "
         "large, the host is the bottleneck rather than the GPU."
     ).format(exchanged=_("; ").join(_exchanged(_, story)))
     megatron = _(
@@ -283,11 +283,10 @@ def _elsewhere(_: Callable, story: ModelReportData) -> Section:
 
 
 def _exchanged(_: Callable, story: ModelReportData) -> Iterator[str]:
-    text = _("{generation}: the factor is {factor}, and {within} of {checked} lie within it")
+    text = _("{generation}: {within} of {checked} lie within it")
     for generation, coverage in story.exchanged.items():
         yield text.format(
             generation=generation.capitalize(),
-            factor=f"× {1 + coverage.factor:.2f}",
             within=coverage.within,
             checked=coverage.checked,
         )
