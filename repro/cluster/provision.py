@@ -312,7 +312,8 @@ def _baseline(cluster: Cluster, bundle: Path | None) -> dict:
     """
     from repro.images.build import layout_of
     from repro.images.oci_layout import is_complete, read_layout
-    from repro.images.stack import suite_of, tag_of
+    from repro.images.pins import suite_of
+    from repro.images.stack import tag_of
     from repro.images.wheels import PYTHON_OF, locked_wheels
 
     lock, layout = cluster.baseline.lock, layout_of(cluster.baseline.lock)

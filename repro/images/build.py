@@ -14,8 +14,8 @@ from repro.bootstrap import NEEDED_MIB as INSTALLED_MIB
 from repro.images import layers
 from repro.images.engine import Engine, ImageError
 from repro.images.oci_layout import LayoutImage, differences, is_complete, normalise, packed, read_layout
-from repro.images.pins import PINS, PinError, Pins, check
-from repro.images.stack import base_tag, suite_of, tag_of
+from repro.images.pins import PINS, PinError, Pins, check, suite_of
+from repro.images.stack import IMAGE_NAME, tag_of
 from repro.images.wheels import WHEELS, artefact_wheel, locked_wheels, trainer_wheels
 from repro.targets import PINNED_BASELINES
 from repro.utils.paths import CACHE, ROOT, sha256
@@ -62,6 +62,11 @@ class Sources:
         }
         options = [word for name, value in values.items() if value for word in ("--build-arg", f"{name}={value}")]
         return [*options, "--secret", f"id=ca,src={self.ca}"] if self.ca else options
+
+
+def base_tag(stack: str) -> str:
+    """The base image that `make base` makes for a stack, in an engine."""
+    return f"{IMAGE_NAME}-base:{suite_of(stack)}"
 
 
 def find_docker() -> str:

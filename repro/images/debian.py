@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from repro.images import layers
-from repro.images.build import say
+from repro.images.build import base_tag, say
 from repro.images.engine import Engine, ImageError
 from repro.images.oci_layout import plain
-from repro.images.pins import load_pins
-from repro.images.stack import base_tag, suite_of
+from repro.images.pins import load_pins, suite_of
 from repro.utils.paths import CACHE, sha256
 
 ARCHIVE = "http://deb.debian.org/debian"

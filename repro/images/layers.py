@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from repro.images.oci_layout import LayoutImage
-from repro.images.pins import Pins
-from repro.images.stack import suite_of
+from repro.images.pins import Pins, suite_of
 from repro.targets import PINNED_BASELINES
 
 CODE = "code"

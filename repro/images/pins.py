@@ -111,6 +111,11 @@ class Pins:
         return {library.name: library.version for library in self.libraries if library.stack in ("", stack)}
 
 
+def suite_of(stack: str) -> str:
+    """The Debian that a stack's image is made from: only its successor has a Python that today's PyTorch runs on."""
+    return "bookworm" if stack == PINNED_BASELINES[0] else "bullseye"
+
+
 def _of(stack: str, name: str) -> str:
     """What the pin of this name is called for a stack: one has a Debian of its own."""
     return f"{name} of the baselines" if stack == PINNED_BASELINES[0] else name

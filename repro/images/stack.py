@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.targets import PINNED_BASELINES
 from repro.utils.errors import ReproError
 from repro.utils.paths import CACHE, ROOT, sha256_of
 
@@ -74,16 +73,6 @@ class Stack:
 def tag_of(stack: str) -> str:
     """The name of a stack's image in an engine."""
     return f"{IMAGE_NAME}:{stack}"
-
-
-def suite_of(stack: str) -> str:
-    """The Debian that a stack's image is made from: only its successor has a Python that today's PyTorch runs on."""
-    return "bookworm" if stack == PINNED_BASELINES[0] else "bullseye"
-
-
-def base_tag(stack: str) -> str:
-    """The base image that `make base` makes for a stack, in an engine."""
-    return f"{IMAGE_NAME}-base:{suite_of(stack)}"
 
 
 def sif_path(stack: str) -> Path:

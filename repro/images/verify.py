@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.images.engine import Engine, ImageError
-from repro.images.pins import Pins, read_lock
-from repro.images.stack import suite_of, tag_of
+from repro.images.pins import Pins, read_lock, suite_of
+from repro.images.stack import tag_of
 from repro.images.wheels import PYTHON_OF
 from repro.targets import PINNED_BASELINES
 from repro.utils.output import TerminalColumn

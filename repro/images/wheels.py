@@ -9,8 +9,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from repro.images.pins import Pin, PinError, Pins, read_lock
-from repro.images.stack import suite_of
+from repro.images.pins import Pin, PinError, Pins, read_lock, suite_of
 from repro.utils.filelock import exclusive
 from repro.utils.paths import CACHE, ROOT, sha256
 

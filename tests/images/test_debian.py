@@ -6,8 +6,8 @@ import tarfile
 import pytest
 
 from repro.images import debian
+from repro.images.build import base_tag
 from repro.images.engine import ImageError
-from repro.images.stack import base_tag
 from tests.support.docker_engine import fake_engine
 
 MAKES = r"""#!/bin/sh
