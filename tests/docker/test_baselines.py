@@ -74,6 +74,7 @@ def image(engine, scratch, docker, checkout):
         docker("import", archive, BASE)
         archive.unlink()
         patch.setattr(build, "ROOT", checkout)
+        patch.setattr(build, "_needed_mib", lambda stacks: 0)
         patch.setattr(
             build,
             "locked_wheels",
@@ -94,8 +95,7 @@ def reached(engine, image, monkeypatch):
 
 def test_its_debian_is_the_pinned_one(reached):
     compared = compare(reached, "baseline", load_pins())
-    differing = {layer.name for layer in compared.layers if layer.differs}
-    assert compared.known_base and not differing - {"environment"}, compared.line()
+    assert compared.known_base and compared.problems == [], compared.line()
 
 
 def test_image_check_holds_it_to_its_lock(reached, checkout, monkeypatch):
