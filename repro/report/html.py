@@ -168,7 +168,8 @@ def cell_class(cell: Cell, column: Column, table: Table) -> str:
     if column.numeric:
         width = "number"
     elif len(table.columns) > 2:
-        width = "short" if len(cell.text) < NAME else "name" if len(cell.text) < SENTENCE else "sentence"
+        length = len(MARKS.sub(lambda mark: mark["label"] or mark["stress"], cell.text))
+        width = "short" if length < NAME else "name" if length < SENTENCE else "sentence"
     return " ".join(filter(None, (width, cell.tone, "minor" if column.minor else "")))
 
 

@@ -161,3 +161,13 @@ def test_the_text_of_a_figure_can_be_read_on_a_phone(opened, address, name):
     ).map(text => text.textContent))"""
     assert page.evaluate(small) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("language", ("en", "zh"))
+def test_the_first_screens_result_is_whole_on_a_phone(opened, address, language):
+    """Both ratios are seen without scrolling within the table."""
+    page = opened(address("index", language), width=390)
+    sizes = page.evaluate(
+        "(table => [table.scrollWidth, table.parentElement.clientWidth])(document.querySelector('[data-table=speed]'))"
+    )
+    assert 200 < sizes[0] <= sizes[1]
