@@ -5,10 +5,12 @@ set -eu
 export DEBIAN_FRONTEND=noninteractive
 lock=$(dirname "$0")/apt.lock
 work=$(mktemp -d)
+# shellcheck source=/dev/null
+suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
 mkdir -p "$work/archives/partial"
 cat > "$work/sources.list" <<SOURCES
-deb [check-valid-until=no] $DEBIAN bullseye main
-deb [check-valid-until=no] $DEBIAN_SECURITY bullseye-security main
+deb [check-valid-until=no] $DEBIAN $suite main
+deb [check-valid-until=no] $DEBIAN_SECURITY $suite-security main
 SOURCES
 
 apt() {

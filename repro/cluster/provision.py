@@ -33,11 +33,14 @@ ROLES = (
     "docker_engine",
     "nvidia_container_toolkit",
     "trainer_image",
+    "baseline",
     "data_set",
     "shared_results",
 )
 
 
+PYTHONS = {"baseline": ("3.11", "3.12", "3.13", "3.14"), "baseline-cu102": ("3.9", "3.10")}
+"""The Pythons that the wheels of the baselines' environments are for, in the order in which nodes are searched."""
 MOST_FORKS = 32
 """Nodes that Ansible works on at a time: each takes a process of about 60 MiB here."""
 SUDO = (
@@ -128,6 +131,8 @@ def provision(
         if cluster.compiled_for:
             given["provision_overlay"] = _overlay(cluster.compiled_for)
         given["provision_libraries"] = {name.lower(): str(_library(name, bundle)) for name in ("cuBLAS", "cuDNN")}
+    if cluster.baseline.lock:
+        given["provision_baseline"] = _baseline(cluster, bundle)
     return _play("site.yml", cluster, check, limit, _known("TAGS", tags, ROLES), given, quiet)
 
 
@@ -297,6 +302,30 @@ def _from_bundle(bundle: Path) -> dict:
     return {
         "provision_bundle": str(bundle.resolve()),
         "provision_bundle_images": {name: [image["id"], image["digest"]] for name, image in images.items()},
+    }
+
+
+def _baseline(cluster: Cluster, bundle: Path | None) -> dict:
+    """What the role needs to set up the pinned environment of the baselines, as an image or as an environment.
+
+    With a bundle, nodes have no network, and their wheels are brought from this machine, which has them for one Python.
+    """
+    from repro.images.build import layout_of
+    from repro.images.oci_layout import is_complete, read_layout
+    from repro.images.pins import suite_of
+    from repro.images.stack import tag_of
+    from repro.images.wheels import PYTHON_OF, locked_wheels
+
+    lock, layout = cluster.baseline.lock, layout_of(cluster.baseline.lock)
+    built = [image for image in read_layout(layout) if image.tag == tag_of(lock)] if is_complete(layout) else []
+    brought = bundle is not None and not cluster.runtime.in_image
+    return {
+        "lock": lock,
+        "image": tag_of(lock),
+        "ids": [image_id for image in built for image_id in (image.id, image.digest)],
+        "layout": str(layout) if built else "",
+        "wheels": str(locked_wheels(lock)) if brought else "",
+        "pythons": [PYTHON_OF[suite_of(lock)]] if brought else list(PYTHONS[lock]),
     }
 
 

@@ -5,15 +5,17 @@ import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from repro.targets import PINNED_BASELINES
 from repro.utils.errors import FAILED, ReproError
 from repro.utils.output import TerminalColumn
 from repro.utils.paths import ROOT, sha256
 
 PINS = "docker/pins.toml"
+BASE, PACKAGES = "base image", "Debian packages"
 SHA256 = re.compile(r"[0-9a-f]{64}")
 REQUIREMENT = re.compile(r"^([A-Za-z0-9_.-]+)==([^\s;\\]+)\s*(?:;\s*([^\\]+?))?\s*\\?$")
 OUTSIDE = re.compile(r"https?://[^\s\"']+")
-INTERPRETERS = {"3.9": "3.9.2", "3.10": "3.10.13"}
+INTERPRETERS = {"3.9": "3.9.2", "3.10": "3.10.13", "3.11": "3.11.2"}
 ARGUMENTS = {
     "NCCL_WHEEL": ("NCCL 2.7.8", "file"),
     "NCCL_WHEEL_SHA256": ("NCCL 2.7.8", "sha256"),
@@ -49,6 +51,11 @@ class Pin:
     def proof(self) -> str:
         """The checksum or version that an artefact is checked against."""
         return f"sha256:{self.sha256}" if self.sha256 else f"key {self.key_fingerprint}"
+
+    @property
+    def pulled(self) -> str:
+        """What a registry is asked for, of an image."""
+        return f"{self.reference}@sha256:{self.sha256}"
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,14 @@ class Pins:
         """The artefact of this name."""
         return next(pin for pin in self.artefacts if pin.name == name)
 
+    def base_image(self, stack: str) -> Pin:
+        """The artefact that a stack's image stands on."""
+        return self.artefact(_of(stack, BASE))
+
+    def archives(self, stack: str) -> list[str]:
+        """Where the Debian packages of a stack's image come from: the archive, and that of security updates."""
+        return self.artefact(_of(stack, PACKAGES)).source.split()
+
     def packages_for(self, python: str) -> tuple[Pin, ...]:
         """The Python packages of an environment with this Python."""
         return tuple(pin for pin in self.packages if python in pin.python)
@@ -94,6 +109,16 @@ class Pins:
     def expected(self, stack: str) -> dict[str, str]:
         """Name -> version that the libraries of a stack must report."""
         return {library.name: library.version for library in self.libraries if library.stack in ("", stack)}
+
+
+def suite_of(stack: str) -> str:
+    """The Debian that a stack's image is made from: only its successor has a Python that today's PyTorch runs on."""
+    return "bookworm" if stack == PINNED_BASELINES[0] else "bullseye"
+
+
+def _of(stack: str, name: str) -> str:
+    """What the pin of this name is called for a stack: one has a Debian of its own."""
+    return f"{name} of the baselines" if stack == PINNED_BASELINES[0] else name
 
 
 def load_pins(root: Path = ROOT) -> Pins:
@@ -192,29 +217,32 @@ def _check_tools_lock(pins: Pins, root: Path) -> list[str]:
 
 
 def _check_apt_lock(pins: Pins, root: Path) -> list[str]:
-    pin = pins.artefact("Debian packages")
-    digest = sha256(root / pin.file)
-    problems = [] if digest == pin.sha256 else [f"pin 'Debian packages': SHA-256 of {pin.file} is {digest}"]
-    lines = (root / pin.file).read_text(encoding="utf-8").splitlines()
+    lock = pins.artefact(PACKAGES).file
+    digest = sha256(root / lock)
+    problems = [
+        f"pin '{pin.name}': SHA-256 of {pin.file} is {digest}"
+        for pin in pins.artefacts
+        if pin.file == lock and pin.sha256 != digest
+    ]
+    lines = (root / lock).read_text(encoding="utf-8").splitlines()
     if lines != sorted(set(lines), key=lambda line: line[66:]):
-        problems.append(f"{pin.file} is not sorted by file name, or has a line twice")
+        problems.append(f"{lock} is not sorted by file name, or has a line twice")
     problems += [
-        f"{pin.file}: '{line}' is not a SHA-256, two spaces and a .deb"
+        f"{lock}: '{line}' is not a SHA-256, two spaces and a .deb"
         for line in lines
         if not re.fullmatch(r"[0-9a-f]{64}  \S+\.deb", line)
     ]
     ca = pins.artefact("CA certificates")
     if f"{ca.sha256}  {ca.file}" not in lines:
-        problems.append(f"pin 'CA certificates' is not in {pin.file}")
+        problems.append(f"pin 'CA certificates' is not in {lock}")
     return problems
 
 
 def _check_dockerfile(pins: Pins, root: Path) -> list[str]:
     text = (root / "docker/Dockerfile").read_text()
     given = dict(re.findall(r"^ARG (\w+)=(\S+)$", text, re.MULTILINE))
-    debian = pins.artefact("Debian packages").source.split()
-    base = pins.artefact("base image")
-    expected = {"BASE": f"{base.reference}@sha256:{base.sha256}", "DEBIAN": debian[0], "DEBIAN_SECURITY": debian[1]}
+    debian = pins.artefact(PACKAGES).source.split()
+    expected = {"BASE": pins.artefact(BASE).pulled, "DEBIAN": debian[0], "DEBIAN_SECURITY": debian[1]}
     for argument, (name, key) in ARGUMENTS.items():
         pin = pins.artefact(name)
         expected[argument] = next(iter(pin.members.values())) if key == "member" else getattr(pin, key)

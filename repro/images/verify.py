@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.images.engine import Engine, ImageError
-from repro.images.pins import Pins
+from repro.images.pins import Pins, read_lock, suite_of
 from repro.images.stack import tag_of
+from repro.images.wheels import PYTHON_OF
+from repro.targets import PINNED_BASELINES
 from repro.utils.output import TerminalColumn
+from repro.utils.paths import ROOT
 
 PROBE_S = 300
 PROBE = ["python", "/opt/repro/probe.py", "--image"]
+PROBE_OF_BASELINES = ["python", "/opt/repro/packages.py"]
 PRELOADED = {
     "cu102": {"nccl": "libnccl.so.2"},
     "cu102-modern": {"cublas": "libcublas_forward.so", "cudnn": "libcudnn_forward.so"},
@@ -34,7 +38,7 @@ class LibraryComparison:
 
 @dataclass(frozen=True)
 class ImageReport:
-    """The comparisons of an image. `start_s` is the container's lifetime, `import_s` the time of `import oneflow`."""
+    """The comparisons of an image. `start_s` is the container's lifetime, `import_s` the time of importing the framework."""
 
     stack: str
     findings: tuple[LibraryComparison, ...]
@@ -59,9 +63,11 @@ def check_image(stack: str, pins: Pins, engine: Engine, newer: Mapping[str, Path
     and not compared with the pins.
     """
     image, mounts = tag_of(stack), mounts_of(stack, newer)
-    versions = expected(pins, stack, engine.labels(image).get("reproduction.nccl", ""))
+    baseline = stack in PINNED_BASELINES
+    nccl = engine.labels(image).get("reproduction.nccl", "")
+    versions = locked_versions(stack) if baseline else expected(pins, stack, nccl)
     started = time.monotonic()
-    probed = probe(engine, image, mounts, gpus)
+    probed = probe(engine, image, mounts, gpus, program=PROBE_OF_BASELINES if baseline else PROBE)
     given = [f"{name} called" for name in MOUNTED if mounts and newer[name].name != pins.artefact(name).version]
     findings = compare(probed, stack, versions, given)
     return ImageReport(stack, tuple(findings), time.monotonic() - started, probed["import_s"])
@@ -73,9 +79,10 @@ def probe(
     mounts: Sequence[str] = (),
     gpus: bool = False,
     environment: dict[str, str] | None = None,
+    program: Sequence[str] = PROBE,
 ) -> dict:
-    """The output of docker/inside/probe.py in a container of an image; ImageError if it does not start."""
-    output = engine.run(image, PROBE, mounts, gpus=gpus, environment=environment, timeout_s=PROBE_S)
+    """The output of a program of docker/inside in a container of an image; ImageError if it does not start."""
+    output = engine.run(image, program, mounts, gpus=gpus, environment=environment, timeout_s=PROBE_S)
     if output.status:
         raise ImageError(f"{image} does not start:\n{output.stderr.strip()}")
     return json.loads(output.stdout)
@@ -87,6 +94,12 @@ def expected(pins: Pins, stack: str, nccl: str) -> dict[str, str]:
     if f"NCCL {nccl}" in {pin.name for pin in pins.artefacts}:
         versions["NCCL called"] = nccl
     return versions
+
+
+def locked_versions(baseline: str, locks: Path = ROOT / "docker") -> dict[str, str]:
+    """Package -> version that an image of baselines must report, by its lock."""
+    locked = read_lock(locks / f"{baseline}.lock", PYTHON_OF[suite_of(baseline)])
+    return {name: version for name, (version, _) in locked.items()}
 
 
 def compare(probed: dict, stack: str, versions: dict[str, str], given: Collection[str] = ()) -> list[LibraryComparison]:
@@ -105,7 +118,7 @@ def compare(probed: dict, stack: str, versions: dict[str, str], given: Collectio
                 name, version, str(reported["version"]), reported["version"] == version, reported["source"]
             )
         )
-    findings += [_reached(probed, prefix, library) for prefix, library in PRELOADED[stack].items()]
+    findings += [_reached(probed, prefix, library) for prefix, library in PRELOADED.get(stack, {}).items()]
     findings += _container(probed)
     for name in probed["unknown"]:
         findings.append(LibraryComparison(name, "", "cannot be read without a GPU", None))

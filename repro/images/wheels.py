@@ -1,5 +1,6 @@
 """Downloads the pinned wheels once into .cache/wheels, each checked by its SHA-256, for images and the bundle."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -8,11 +9,13 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from repro.images.pins import Pin, PinError, Pins
+from repro.images.pins import Pin, PinError, Pins, read_lock, suite_of
 from repro.utils.filelock import exclusive
-from repro.utils.paths import CACHE, sha256
+from repro.utils.paths import CACHE, ROOT, sha256
 
 WHEELS = CACHE / "wheels"
+PYTHON_OF = {"bullseye": "3.9", "bookworm": "3.11"}
+"""The Python of each Debian that images are made from."""
 PLATFORMS = (
     "manylinux_2_28",
     "manylinux_2_27",
@@ -39,6 +42,37 @@ def trainer_wheels(pins: Pins, folder: Path = WHEELS) -> Path:
     """The folder with exactly the wheels of an image's environment, complete and verified."""
     fetch(pins.packages_for(pins.python), folder / "trainer")
     return folder / "trainer"
+
+
+def locked_wheels(baseline: str, folder: Path = WHEELS, locks: Path = ROOT / "docker") -> Path:
+    """The folder with exactly the wheels of a baselines' environment, each with a SHA-256 of its lock.
+
+    Raises
+    ------
+    PinError
+        A wheel cannot be downloaded, or has another SHA-256.
+    """
+    lock, target, python = locks / f"{baseline}.lock", folder / baseline, PYTHON_OF[suite_of(baseline)]
+    with exclusive(target):
+        locked = read_lock(lock, python)
+        hashes = {digest for _, digests in locked.values() for digest in digests}
+        for path in target.iterdir():
+            if path.suffix != ".whl" or sha256(path) not in hashes:
+                path.unlink()
+        there = {_normal(path.name.split("-")[0]) for path in target.iterdir()}
+        missing = [name for name in locked if _normal(name) not in there]
+        if missing:
+            lines = [_locked(name, *locked[name]) for name in missing]
+            _pip_download(lines, target, python, ", ".join(f"'{name}'" for name in missing))
+    return target
+
+
+def _locked(name: str, version: str, hashes: set[str]) -> str:
+    return " ".join([f"{name}=={version}", *(f"--hash=sha256:{digest}" for digest in sorted(hashes))]) + "\n"
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def artefact_wheel(pins: Pins, name: str, folder: Path = WHEELS) -> Path:
@@ -98,10 +132,14 @@ def _requirement(pin: Pin) -> str:
 def _download(missing: list[Pin], folder: Path) -> None:
     """Let pip, with the index it is configured for, fetch wheels for their Python, each by its hash."""
     python = missing[0].python[0] if missing[0].python else "3.9"
+    _pip_download(list(map(_requirement, missing)), folder, python, ", ".join(f"'{pin.name}'" for pin in missing))
+
+
+def _pip_download(requirements: list[str], folder: Path, python: str, names: str) -> None:
     abi = "cp" + python.replace(".", "")
     with tempfile.TemporaryDirectory() as scratch:
-        requirements = Path(scratch) / "requirements.txt"
-        requirements.write_text("".join(map(_requirement, missing)))
+        wanted = Path(scratch) / "requirements.txt"
+        wanted.write_text("".join(requirements))
         command = [
             sys.executable,
             "-m",
@@ -125,15 +163,14 @@ def _download(missing: list[Pin], folder: Path) -> None:
             "--dest",
             str(folder),
             "--requirement",
-            str(requirements),
+            str(wanted),
         ]
         for platform in PLATFORMS:
             command += ["--platform", f"{platform}_x86_64"]
-        print(f"fetching {len(missing)} wheels into {folder}", file=sys.stderr, flush=True)
+        print(f"fetching {len(requirements)} wheels into {folder}", file=sys.stderr, flush=True)
         done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if not line.startswith("WARNING")]
-        names = ", ".join(f"'{pin.name}'" for pin in missing)
         raise PinError("\n".join([f"pins {names}: pip cannot fetch them:", *errors]))
 
 

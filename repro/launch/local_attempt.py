@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from repro.images.attention_operator import LIBRARY
-from repro.images.runtime import IMAGE_LAUNCHER, IMAGE_PYTHON, refusal
+from repro.images.runtime import IMAGE_PYTHON, refusal
 from repro.images.stack import TF32
 from repro.launch.agent.leftovers import mark
 from repro.launch.agent.processes import end as end_processes
@@ -65,6 +65,7 @@ def local_attempts(
     baseline: tuple[str, ...] = (),
     environment: dict | None = None,
     container: LocalContainer | None = None,
+    baseline_container: LocalContainer | None = None,
 ) -> Callable[[Unit, Path], LocalAttempt]:
     """What makes attempts on this machine.
 
@@ -74,15 +75,16 @@ def local_attempts(
     baseline : the command of baselines.
     environment : what OneFlow needs on this machine's GPUs. Baselines get NCCL's settings of it alone, so that both
         frameworks communicate in the same way.
-    container : the image that trainers run in. Baselines have no image: they run in their own environment.
+    container, baseline_container : the images that trainers and baselines run in.
     """
     trainer = trainer or (str(TRAINER_PYTHON), str(TRAINER))
     shared = {name: value for name, value in (environment or {}).items() if name.startswith("NCCL_")}
 
     def attempt_of(unit: Unit, folder: Path) -> LocalAttempt:
         if unit.baseline_of:
+            launcher, image = trainer[0], baseline_container
             return LocalAttempt(
-                unit.config, folder, limits, port, trainer=baseline, launcher=trainer[0], environment=shared
+                unit.config, folder, limits, port, baseline, launcher=launcher, environment=shared, container=image
             )
         given = {**(environment or {}), **(TF32 if unit.tf32 else {})}
         return LocalAttempt(unit.config, folder, limits, port, trainer=trainer, environment=given, container=container)
@@ -113,7 +115,7 @@ class LocalAttempt:
 
     Several ranks are started by the launcher of OneFlow in the environment of interpreter `launcher`; without it, of
     the trainer's own. On CUDA they also get the variables in `environment`. With `container`, the trainer's script runs
-    in that image, with its Python.
+    in that image, with its Python and its launcher.
     """
 
     config: ProgramConfig
@@ -175,9 +177,9 @@ class LocalAttempt:
         return files
 
     def argv(self, port: str) -> list[str]:
-        """The trainer itself for one rank; oneflow.distributed.launch around it for several, which meet at `port`.
+        """The trainer itself for one rank; a launcher around it for several, which meet at `port`.
 
-        The launcher is started by its path: as a module it would import oneflow first, 0.4 s for nothing.
+        OneFlow's is started by its path: as a module it would import oneflow first, 0.4 s for nothing.
         """
         python = IMAGE_PYTHON if self.container else self.trainer[0]
         rank = [python, "-u", *self.trainer[1:], "--config", str(self.folder / "config.json")]
@@ -187,21 +189,14 @@ class LocalAttempt:
             outside = self.container.command(self.folder, self.config, given, self._name, script)
         if self.world_size == 1:
             return [*outside, *rank]
-        python = self.launcher or python
-        return [
-            *outside,
-            python,
-            IMAGE_LAUNCHER if self.container else str(_launcher(Path(python))),
-            "--nproc_per_node",
-            str(self.world_size),
-            "--master_port",
-            port,
-            "--redirect_stdout_and_stderr",
-            "--logdir",
-            str(self.folder / "logs"),
-            "--no_python",
-            *rank,
-        ]
+        meeting = ["--nproc_per_node", str(self.world_size), "--master_port", port]
+        logs = ["--logdir", str(self.folder / "logs")]
+        if self.container and self.container.of_baselines:
+            alone = ["--nnodes", "1", "--node_rank", "0", "--master_addr", "127.0.0.1"]
+            return [*outside, python, self.container.launcher, *alone, *meeting, *logs, *rank]
+        python = python if self.container else self.launcher or python
+        launcher = self.container.launcher if self.container else str(_launcher(Path(python)))
+        return [*outside, python, launcher, *meeting, "--redirect_stdout_and_stderr", *logs, "--no_python", *rank]
 
     @property
     def _name(self) -> str:

@@ -20,9 +20,10 @@ from repro.images.engine import Engine, ImageError
 from repro.images.oci_layout import LayoutImage, normalise
 from repro.images.offline_bundle import check_bundle, write_bundle
 from repro.images.offline_folder import OfflineError, readme, sums
-from repro.images.pins import load_pins
-from repro.images.verify import PROBE, compare, expected, mounts_of
-from repro.utils.paths import ROOT
+from repro.images.pins import PinError, load_pins
+from repro.images.verify import PROBE, compare, expected, locked_versions, mounts_of
+from repro.images.wheels import locked_wheels
+from repro.utils.paths import ROOT, sha256
 from tests.support.docker_engine import fake_engine
 
 BIN = Path(sys.executable).parent
@@ -107,11 +108,56 @@ def test_no_client_at_all(monkeypatch):
 
 
 def test_sources_become_build_arguments():
-    options = Sources("base@sha256:1", nccl="2.7.3", ca="/ca.pem").arguments(load_pins())
+    options = Sources("base@sha256:1", nccl="2.7.3", ca="/ca.pem").arguments(load_pins(), "cu102")
     assert "BASE=base@sha256:1" in options
     assert "NCCL=2.7.3" in options
     assert options[-2:] == ["--secret", "id=ca,src=/ca.pem"]
     assert not any(word.startswith("DEBIAN=") for word in options)
+
+
+@pytest.mark.parametrize(("stack", "suite"), [("baseline", "bookworm"), ("baseline-cu102", "bullseye")])
+def test_an_image_of_baselines_is_built_by_its_own_lock_on_its_own_debian(stack, suite):
+    options = Sources().arguments(load_pins(), stack)
+    values = dict(word.split("=", 1) for word in options if "=" in word)
+    assert values["BASELINE"] == stack
+    assert values["BASE"].startswith(f"debian:{suite}-slim@sha256:")
+    assert values["LOCK_SHA256"] == sha256(ROOT / f"docker/{stack}.lock")
+    assert [values[name].startswith("http://snapshot.debian.org/") for name in ("DEBIAN", "DEBIAN_SECURITY")] == [
+        True
+    ] * 2
+    assert image.layout_of(stack) != image.layout_of("cu102"), "it does not replace the images of the trainers"
+    assert "BASE=mine" in Sources("mine").arguments(load_pins(), stack)
+
+
+def test_a_baselines_wheel_is_the_one_of_its_lock(tmp_path):
+    (tmp_path / "toy.whl").write_bytes(b"wheel")
+    digest = sha256(tmp_path / "toy.whl")
+    (tmp_path / "baseline.lock").write_text(f"toy==1 \\\n    --hash=sha256:{digest}\n")
+    folder = tmp_path / "wheels" / "baseline"
+    folder.mkdir(parents=True)
+    (tmp_path / "toy.whl").rename(folder / "toy-1-py3-none-any.whl")
+    (folder / "stranger-1-py3-none-any.whl").touch()
+    assert locked_wheels("baseline", tmp_path / "wheels", tmp_path) == folder
+    assert [path.name for path in folder.iterdir()] == ["toy-1-py3-none-any.whl"]
+
+
+def test_a_changed_wheel_is_not_used(tmp_path, monkeypatch):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    (tmp_path / "baseline.lock").write_text(f"toy==1 \\\n    --hash=sha256:{'a' * 64}\n")
+    folder = tmp_path / "wheels" / "baseline"
+    folder.mkdir(parents=True)
+    (folder / "toy-1-py3-none-any.whl").write_bytes(b"another")
+    with pytest.raises(PinError, match="pins 'toy': pip cannot fetch them"):
+        locked_wheels("baseline", tmp_path / "wheels", tmp_path)
+    assert list(folder.iterdir()) == []
+
+
+def test_an_image_of_baselines_that_does_not_fit_is_not_begun(tmp_path, monkeypatch):
+    monkeypatch.setattr(image.shutil, "disk_usage", lambda path: SimpleNamespace(free=5000 << 20))
+    image._check_space(tmp_path, ["cu102", "cu102-modern"])
+    image._check_space(tmp_path, ["baseline-cu102"])
+    with pytest.raises(ImageError, match="the images need 11550 MiB"):
+        image._check_space(tmp_path, ["baseline"])
 
 
 @pytest.mark.parametrize(
@@ -137,7 +183,14 @@ def test_sources_become_build_arguments():
     ],
 )
 def test_why_a_build_stopped(lines, message):
-    assert message in image._why("cu102", lines, Sources("b"))
+    assert message in image._why("cu102", lines, Sources("b"), load_pins())
+
+
+def test_a_base_of_baselines_that_no_registry_has_is_made_with_debootstrap():
+    said = image._why("baseline", ["ERROR: failed to solve: base@sha256:12: not found"], Sources(), load_pins())
+    assert "pin 'base image of the baselines'" in said
+    assert "`make base STACK=baseline` makes one" in said
+    assert "`make image STACK=baseline BASE=oneflow-reproduction-base:bookworm`" in said
 
 
 @pytest.fixture
@@ -153,6 +206,24 @@ def probed():
         "privileged_files": [],
         "import_s": 0.5,
     }
+
+
+def test_an_image_of_baselines_has_the_packages_of_its_lock():
+    versions = locked_versions("baseline-cu102")
+    assert versions["torch"] == "1.12.1"
+    probed = {
+        "libraries": {name: {"version": version, "source": "/x"} for name, version in versions.items()},
+        "called": {},
+        "unknown": ["GPUs"],
+        "libibverbs": True,
+        "root_writable": False,
+        "privileged_files": [],
+    }
+    assert all(finding.holds is not False for finding in compare(probed, "baseline-cu102", versions))
+    probed["libraries"]["torch"]["version"] = "1.12.0"
+    del probed["libraries"]["numpy"]
+    differing = [finding.what for finding in compare(probed, "baseline-cu102", versions) if finding.holds is False]
+    assert sorted(differing) == ["numpy", "torch"]
 
 
 def differing(probed, stack="cu102"):

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from repro.images.runtime import IMAGE_PYTHON
 from repro.launch.attempt import Limits
 from repro.launch.local_attempt import local_attempts
 from repro.planning import baselines
-from repro.planning.baselines import PROBE, SCRIPT, baseline_program, recorded_command
+from repro.planning.baselines import PROBE, SCRIPT, PinnedImage, baseline_program, recorded_command
 from repro.planning.plan import Wanted, make_plan
 from repro.planning.schedule import Block, drawn
 from repro.published.cases import load_catalogue
@@ -77,9 +78,28 @@ def test_the_pinned_interpreters_are_taken_where_none_is_named(tmp_path, monkeyp
         baseline_program(None, (), "pytorch", 2)
 
 
+def test_where_ranks_run_in_images_the_pinned_environments_are_images_too(tmp_path):
+    """The words in front of the interpreter answer for what is in the image."""
+    facts = {"megatron_core": "0.16.1", "fused_attention": True, "compiles": True}
+    words = (interpreter(tmp_path, 1, **facts), "run", "an-image")
+    asked = []
+    theirs = baseline_program(
+        None, (), "pytorch,megatron", 1, image_of=lambda name: asked.append(name) or PinnedImage("sha256:1", words)
+    )
+    assert asked == ["baseline"]
+    assert theirs.command == (IMAGE_PYTHON, str(SCRIPT))
+    assert (theirs.image, theirs.lock) == ("sha256:1", "docker/baseline.lock")
+    assert recorded_command(BaselineProgram.from_json(json.loads(json.dumps(theirs.as_json())))) == theirs.command
+    own = baseline_program(words[0], (), "pytorch", 1, image_of=lambda name: pytest.fail("it was named"))
+    assert (own.command[0], own.image) == (words[0], "")
+    with pytest.raises(PlanError, match=r"image baseline: PyTorch 2\.9\.1 sees 1 of the 4 GPUs"):
+        baseline_program(None, (), "pytorch", 4, image_of=lambda name: PinnedImage("sha256:1", words))
+
+
 @pytest.mark.parametrize(
     ("facts", "names", "message"),
     [
+        ({"python": [3, 9]}, "pytorch", "it has Python 3.9, and the baselines need 3.10 or newer"),
         ({"megatron_core": None}, "pytorch,megatron", "Megatron-Core is not installed, which megatron needs"),
         (
             {"megatron_core": "0.16.1", "compiles": False},
@@ -92,7 +112,8 @@ def test_what_an_environment_lacks_for_a_variant_is_named_before_anything_starts
     python = interpreter(tmp_path, 1, **facts)
     with pytest.raises(PlanError, match=re.escape(f"BASELINE_PYTHON={python}: {message}")):
         baseline_program(python, (), names, 1)
-    assert baseline_program(python, (), "pytorch", 1).lock == ""
+    usable = interpreter(tmp_path, 1, **facts | {"python": [3, 10]})
+    assert baseline_program(usable, (), "pytorch", 1).lock == ""
 
 
 def test_the_probe_answers_in_an_interpreter_with_pytorch(tmp_path):
@@ -107,6 +128,7 @@ def test_the_probe_answers_in_an_interpreter_with_pytorch(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
+        "python": list(sys.version_info[:2]),
         "torch": "2.9.1",
         "cuda": "12.8",
         "gpus": 3,
