@@ -114,15 +114,15 @@ def needs_trainers(task: str, variables: Mapping[str, str]) -> bool:
 def pinned_baseline(task: str, variables: Mapping[str, str]) -> str | None:
     """Which of PINNED_BASELINES a task needs on this machine when it is given these variables; None if neither.
 
-    None too where ranks run in images: one of them has it.
+    Where ranks run in images, one of them has the first; the second has no image.
     """
     python, in_image = variables.get("BASELINE_PYTHON", ""), variables.get("RUNTIME", "") not in ("", "venv")
-    elsewhere = any(variables.get(name, "") not in ("", "0") for name in ELSEWHERE)
-    if task not in BASELINE_TASKS or elsewhere or in_image:
+    if task not in BASELINE_TASKS or any(variables.get(name, "") not in ("", "0") for name in ELSEWHERE):
         return None
     if python == CU102:
         return PINNED_BASELINES[1]
-    return PINNED_BASELINES[0] if variables.get("BASELINES", "") not in ("", "0") and not python else None
+    wanted = variables.get("BASELINES", "") not in ("", "0") and not python and not in_image
+    return PINNED_BASELINES[0] if wanted else None
 
 
 def make_variables(flags: str) -> list[tuple[str, str]]:

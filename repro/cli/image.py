@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 CACHE = "/cache"
 STACK = "cu102 or cu102-modern (default: both)"
-ANY_STACK = f"{STACK}, or an image of PyTorch: baseline, or baseline-cu102 with CUDA 10.2"
+ANY_STACK = f"{STACK}, or baseline for that of PyTorch"
 BUNDLE = Path("bundle")
 KIT = Path("kit")
 OLDEST_ARCH = 60
@@ -26,15 +26,14 @@ OLDEST_ARCH = 60
 Nccl = Literal["2.7.3", "2.7.8"]
 
 
-def _stacks(stack: str | None, baselines: bool = False) -> list[str]:
-    """The stacks that STACK= names, those of the trainers without it; with `baselines` it may be one of theirs."""
+def _stacks(stack: str | None, baseline: bool = False) -> list[str]:
+    """The stacks that STACK= names, those of the trainers without it; with `baseline` it may be that one."""
+    from repro.images.recipes import BASELINE
     from repro.images.stack import IMAGE_STACKS
-    from repro.targets import PINNED_BASELINES
 
-    known_stacks = (*IMAGE_STACKS, *(PINNED_BASELINES if baselines else ()))
-    if stack and stack not in known_stacks:
-        of = f"{', '.join(known_stacks[:-1])} or {known_stacks[-1]}"
-        raise OptionError(f"STACK={stack}: it is {of}, or left out for {' and '.join(IMAGE_STACKS)}")
+    choices = (*IMAGE_STACKS, *([BASELINE] if baseline else []))
+    if stack and stack not in choices:
+        raise OptionError(f"STACK={stack}: it is {' or '.join(choices)}, or left out for {' and '.join(IMAGE_STACKS)}")
     return [stack] if stack else list(IMAGE_STACKS)
 
 
@@ -80,7 +79,7 @@ def pins(invocation: Invocation) -> None:
 
 
 @task(
-    stack="the image that it is for (default: those of the trainers; another Debian is that of baseline)",
+    stack="the image that it is for: baseline stands on another Debian (default: those of the trainers)",
     debian="mirror of Debian (default: deb.debian.org)",
 )
 def base(invocation: Invocation, stack: str | None = None, debian: str | None = None) -> None:
@@ -89,11 +88,12 @@ def base(invocation: Invocation, stack: str | None = None, debian: str | None = 
     Exit status: 0 made; 1 it cannot be made, with the reason.
     """
     from repro.images.debian import make_base
+    from repro.images.recipes import stack_option
 
-    chosen = _stacks(stack, baselines=True)[0]
+    chosen = _stacks(stack, baseline=True)[0]
     with exit_statuses(FAILED):
         name = make_base(chosen, debian or "")
-    print(f"{name}; next: make image{f' STACK={stack}' if stack else ''} BASE={name}")
+    print(f"{name}; next: make image{stack_option(chosen)} BASE={name}")
 
 
 @task(
@@ -115,14 +115,15 @@ def image(
     Exit status: 0 built; 1 an image cannot be built, or has other layers than docker/pins.toml, with the reason; 2 wrong
     input.
     """
-    from repro.images.build import build, layout_of
+    from repro.images.build import build
     from repro.images.oci_layout import is_complete, read_layout
     from repro.images.pins import load_pins
+    from repro.images.recipes import RECIPES
     from repro.images.sif import build_sif
     from repro.images.stack import tag_of
 
-    stacks, pinned = _stacks(stack, baselines=True), load_pins()
-    sources, layout = _sources(base, debian, debian_security, nccl, ca), layout_of(stacks[0])
+    stacks, pinned = _stacks(stack, baseline=True), load_pins()
+    sources, layout = _sources(base, debian, debian_security, nccl, ca), RECIPES[stacks[0]].layout
     tags = {tag_of(name): name for name in stacks}
     with exit_statuses(FAILED):
         there = read_layout(layout) if is_complete(layout) else []
@@ -151,7 +152,7 @@ def image_check(
     from repro.images.verify import check_image, findings_table
     from repro.launch.host_environment import gpu_count
 
-    stacks = _stacks(stack, baselines=True)
+    stacks = _stacks(stack, baseline=True)
     with exit_statuses(FAILED):
         pinned, engine = load_pins(), Engine.connect()
     newer = _newer(pinned, stacks, cublas, cudnn)
@@ -184,7 +185,7 @@ def image_reproduce(
     from repro.images.build import reproduce
     from repro.images.pins import load_pins
 
-    stacks, sources = _stacks(stack, baselines=True), _sources(base, debian, debian_security, nccl, ca)
+    stacks, sources = _stacks(stack, baseline=True), _sources(base, debian, debian_security, nccl, ca)
     with exit_statuses(FAILED):
         problems = reproduce(stacks, load_pins(), sources)
     if problems:

@@ -296,8 +296,8 @@ def baseline_program_of(
         return None
     from repro.planning.baselines import baseline_program
 
-    image_of = launcher.baseline_image if launcher and launcher.in_image else None
-    return baseline_program(python, command, ",".join(variants), gpus, precision, image_of)
+    image = launcher.baseline_image if launcher else lambda: None
+    return baseline_program(python, command, ",".join(variants), gpus, precision, image)
 
 
 def _import_report(plan: Plan) -> None:

@@ -17,6 +17,7 @@ from repro.cluster.inventory import (
     setting_of,
 )
 from repro.cluster.rank_environment import wrong_environment
+from repro.images.recipes import RECIPES
 from repro.images.runtime import IMAGE, IMAGE_PYTHON, RUNTIMES, Runtime
 from repro.images.stack import IMAGE_STACKS, tag_of
 from repro.targets import PINNED_BASELINES
@@ -86,7 +87,8 @@ class BaselinePlace:
             return self
         if not runtime.in_image:
             return replace(self, python=f"{work}/{self.lock}/bin/python", image="")
-        return replace(self, python=IMAGE_PYTHON, image=tag_of(self.lock) if runtime.engine else self.image)
+        built = runtime.engine and self.lock in RECIPES
+        return replace(self, python=IMAGE_PYTHON, image=tag_of(self.lock) if built else self.image)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import yaml
 
+from repro.bootstrap import BASELINE_PYTHONS
 from repro.cluster.cluster import Cluster
 from repro.cluster.jump_hosts import CONNECT_S, ssh_options
 from repro.cluster.ssh import Remote, on_all
@@ -39,8 +40,6 @@ ROLES = (
 )
 
 
-PYTHONS = {"baseline": ("3.11", "3.12", "3.13", "3.14"), "baseline-cu102": ("3.9", "3.10")}
-"""The Pythons that the wheels of the baselines' environments are for, in the order in which nodes are searched."""
 MOST_FORKS = 32
 """Nodes that Ansible works on at a time: each takes a process of about 60 MiB here."""
 SUDO = (
@@ -308,25 +307,20 @@ def _from_bundle(bundle: Path) -> dict:
 def _baseline(cluster: Cluster, bundle: Path | None) -> dict:
     """What the role needs to set up the pinned environment of the baselines, as an image or as an environment.
 
-    With a bundle, nodes have no network, and their wheels are brought from this machine, which has them for one Python.
+    With a bundle, nodes have no network, and their wheels are brought from this machine: those for the oldest Python.
     """
-    from repro.images.build import layout_of
     from repro.images.oci_layout import is_complete, read_layout
-    from repro.images.pins import suite_of
-    from repro.images.stack import tag_of
-    from repro.images.wheels import PYTHON_OF, locked_wheels
+    from repro.images.recipes import RECIPES
+    from repro.images.wheels import baseline_wheels
 
-    lock, layout = cluster.baseline.lock, layout_of(cluster.baseline.lock)
-    built = [image for image in read_layout(layout) if image.tag == tag_of(lock)] if is_complete(layout) else []
-    brought = bundle is not None and not cluster.runtime.in_image
-    return {
-        "lock": lock,
-        "image": tag_of(lock),
-        "ids": [image_id for image in built for image_id in (image.id, image.digest)],
-        "layout": str(layout) if built else "",
-        "wheels": str(locked_wheels(lock)) if brought else "",
-        "pythons": [PYTHON_OF[suite_of(lock)]] if brought else list(PYTHONS[lock]),
-    }
+    lock = cluster.baseline.lock
+    if cluster.runtime.in_image:
+        layout = RECIPES[lock].layout
+        built = read_layout(layout) if is_complete(layout) else []
+        ids = [image_id for image in built for image_id in (image.id, image.digest)]
+        return {"lock": lock, "image": cluster.baseline.image, "ids": ids, "layout": str(layout) if built else ""}
+    pythons = BASELINE_PYTHONS[lock][: 1 if bundle else None]
+    return {"lock": lock, "pythons": pythons, "wheels": str(baseline_wheels(lock, pythons[0])) if bundle else ""}
 
 
 def _overlay(architecture: int) -> dict:

@@ -1,4 +1,4 @@
-"""Builds the images of trainers or baselines from the pins, normalises them, and loads them into the engine."""
+"""Builds the images from the pins, normalises them, and loads them into the engine."""
 
 import os
 import shutil
@@ -9,34 +9,17 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.bootstrap import BASELINES, DOWNLOAD_MB
-from repro.bootstrap import NEEDED_MIB as INSTALLED_MIB
 from repro.images import layers
 from repro.images.engine import Engine, ImageError
 from repro.images.oci_layout import LayoutImage, differences, is_complete, normalise, packed, read_layout
-from repro.images.pins import PINS, PinError, Pins, check, suite_of
+from repro.images.pins import PINS, PinError, Pins, check
+from repro.images.recipes import BASELINE, RECIPES, stack_option
 from repro.images.stack import IMAGE_NAME, tag_of
-from repro.images.wheels import WHEELS, artefact_wheel, locked_wheels, trainer_wheels
-from repro.targets import PINNED_BASELINES
-from repro.utils.paths import CACHE, ROOT, sha256
+from repro.images.wheels import artefact_wheel, baseline_wheels, trainer_wheels
+from repro.utils.paths import ROOT, sha256
 
-LAYOUT = CACHE / "image"
 BUILDKIT_ALONE_BEFORE = 23
 LINES_OF_ERROR = 15
-NEEDED_MIB = 2500
-"""A layout of both images takes 2290 MiB. The engine needs more, on a disk that may not be this machine's."""
-DEBIAN_MIB = 450
-"""What Debian with a compiler takes of an image of the baselines."""
-
-
-def layout_of(stack: str) -> Path:
-    """The folder of a stack's layout: both images of the trainers share one, each image of baselines has its own."""
-    return LAYOUT.with_name(f"image-{stack}") if stack in PINNED_BASELINES else LAYOUT
-
-
-def lock_of(stack: str) -> str:
-    """The lock whose packages a stack's image has."""
-    return f"docker/{stack if stack in PINNED_BASELINES else 'trainer'}.lock"
 
 
 @dataclass(frozen=True)
@@ -50,23 +33,23 @@ class Sources:
     ca: str = ""
 
     def arguments(self, pins: Pins, stack: str) -> list[str]:
-        """The client's options that pass these sources, and what a stack is made from, to the build."""
-        baseline, (archive, security) = stack in PINNED_BASELINES, pins.archives(stack)
+        """The client's options that pass these sources, and the SHA-256 of the stack's lock, to the build."""
+        recipe = RECIPES[stack]
+        debian, debian_security = pins.artefact(recipe.packages).source.split()
         values = {
-            "BASE": self.base or (pins.base_image(stack).pulled if baseline else ""),
-            "BASELINE": stack if baseline else "",
-            "DEBIAN": self.debian or (archive if baseline else ""),
-            "DEBIAN_SECURITY": self.debian_security or (security if baseline else ""),
+            "BASE": self.base or pins.artefact(recipe.base).pulled,
+            "DEBIAN": self.debian or debian,
+            "DEBIAN_SECURITY": self.debian_security or debian_security,
             "NCCL": self.nccl,
-            "LOCK_SHA256": sha256(ROOT / lock_of(stack)),
+            "LOCK_SHA256": sha256(ROOT / recipe.lock),
         }
         options = [word for name, value in values.items() if value for word in ("--build-arg", f"{name}={value}")]
         return [*options, "--secret", f"id=ca,src={self.ca}"] if self.ca else options
 
 
 def base_tag(stack: str) -> str:
-    """The base image that `make base` makes for a stack, in an engine."""
-    return f"{IMAGE_NAME}-base:{suite_of(stack)}"
+    """The name in an engine of the base that `make base` makes for a stack."""
+    return f"{IMAGE_NAME}-base:{RECIPES[stack].suite}"
 
 
 def find_docker() -> str:
@@ -93,11 +76,11 @@ def _answer(command: list[str]) -> str | None:
 
 
 def build(stacks: list[str], pins: Pins, sources: Sources) -> tuple[list[LayoutImage], list[str]]:
-    """Build stacks from the pins, normalise them into .cache, load them into the engine, and compare their layers.
+    """Build stacks of one layout, normalise them into it, load them into the engine, and compare their layers.
 
-    The images, and a line for each layer that is not as pinned. The stacks are those of trainers, or one of baselines.
+    The images, and a line for each layer that is not as pinned.
     """
-    layout = layout_of(stacks[0])
+    layout = RECIPES[stacks[0]].layout
     images = build_layout(stacks, pins, sources, layout)
     Engine.connect().load(packed(layout))
     return images, _compare_layers(images, stacks, pins, sources)
@@ -122,8 +105,8 @@ def build_layout(
     if problems:
         raise PinError("the pins do not hold:\n" + "\n".join(problems))
     client, engine = find_docker(), Engine.connect()
-    _check_space(layout, stacks)
-    _fetch(stacks, pins)
+    _check_space(layout, RECIPES[stacks[0]].needed_mib)
+    _fetch_wheels(stacks, pins)
     drafts = [f"{tag_of(stack)}-draft" for stack in stacks]
     for number, (stack, draft) in enumerate(zip(stacks, drafts, strict=True)):
         _build_one(client, stack, draft, pins, sources, () if number else options)
@@ -133,37 +116,22 @@ def build_layout(
         engine.remove(drafts)
 
 
-def _fetch(stacks: list[str], pins: Pins) -> None:
-    """The wheels of the stacks; how much there is to download is said before."""
-    for stack in stacks:
-        if stack in PINNED_BASELINES:
-            say(
-                f"{stack}: {DOWNLOAD_MB[BASELINES[stack]]} MB of wheels, of which those in {WHEELS} are not fetched again"
-            )
-            locked_wheels(stack)
-    if not set(stacks) <= set(PINNED_BASELINES):
+def _fetch_wheels(stacks: list[str], pins: Pins) -> None:
+    """Those that builds of these stacks install or take files from."""
+    if BASELINE in stacks:
+        baseline_wheels(BASELINE, RECIPES[BASELINE].python)
+    else:
         trainer_wheels(pins)
         artefact_wheel(pins, "NCCL 2.7.8")
 
 
-def _needed_mib(stacks: list[str]) -> int:
-    """What the layout of the stacks takes, and the wheels of baselines."""
-    sizes = [
-        INSTALLED_MIB[BASELINES[stack]] + DOWNLOAD_MB[BASELINES[stack]] + DEBIAN_MIB
-        for stack in stacks
-        if stack in PINNED_BASELINES
-    ]
-    return sum(sizes) or NEEDED_MIB
-
-
-def _check_space(layout: Path, stacks: list[str]) -> None:
-    """ImageError unless the layout fits on the disk; the one it replaces is counted as free space."""
+def _check_space(layout: Path, needed_mib: int) -> None:
+    """ImageError unless a layout fits on the disk; the one it replaces is counted as free space."""
     there = next(path for path in (layout, *layout.parents) if path.exists())
     replaced = sum(path.stat().st_size for path in layout.rglob("*") if path.is_file())
     free = (shutil.disk_usage(there).free + replaced) >> 20
-    needed = _needed_mib(stacks)
-    if free < needed:
-        raise ImageError(f"{there} has {free} MiB free, and the images need {needed} MiB there: free some space.")
+    if free < needed_mib:
+        raise ImageError(f"{there} has {free} MiB free, and the images need {needed_mib} MiB there: free some space.")
 
 
 def _build_one(client: str, stack: str, tag: str, pins: Pins, sources: Sources, options: tuple[str, ...]) -> None:
@@ -173,7 +141,7 @@ def _build_one(client: str, stack: str, tag: str, pins: Pins, sources: Sources, 
         "--file",
         "docker/Dockerfile",
         "--target",
-        "baseline" if stack in PINNED_BASELINES else stack,
+        stack,
         "--tag",
         tag,
         "--network",
@@ -216,14 +184,14 @@ def _why(stack: str, lines: list[str], sources: Sources, pins: Pins) -> str:
         return "\n".join([f"{stack}: {named[0]}", *(details if named[0].endswith(":") else []), *other])
     end = "\n".join(line for line in lines[-LINES_OF_ERROR:] if line)
     if any("failed to solve" in line and "@sha256:" in line for line in lines):
+        recipe = RECIPES[stack]
         base = f"BASE={sources.base}" if sources.base else PINS
-        option = f" STACK={stack}" if stack in PINNED_BASELINES else ""
-        advice = NO_REGISTRY.format(suite=suite_of(stack), option=option, base=base_tag(stack))
-        return f"{stack}: pin '{pins.base_image(stack).name}' ({base}) cannot be pulled from its registry. {advice}:\n{end}"
+        advice = NO_REGISTRY.format(suite=recipe.suite, option=stack_option(stack), base=base_tag(stack))
+        return f"{stack}: pin '{recipe.base}' ({base}) cannot be pulled from its registry. {advice}:\n{end}"
     if any(word in line for line in lines for word in NO_ARCHIVE):
         return f"{stack}: the archive of Debian's packages cannot be reached. {PACKAGES}:\n{end}"
     if any("DO NOT MATCH THE HASHES" in line for line in lines):
-        return f"{stack}: a wheel is not the one that {lock_of(stack)} pins:\n{end}"
+        return f"{stack}: a wheel is not the one that {RECIPES[stack].lock} pins:\n{end}"
     return f"{stack} cannot be built:\n{end}"
 
 
@@ -251,7 +219,7 @@ def _normalise_saved(engine: Engine, tags: list[str], layout: Path, epoch: int) 
 
 def reproduce(stacks: list[str], pins: Pins, sources: Sources) -> list[str]:
     """Build stacks a second time without a cache; the differences from the first build and from the pinned layers."""
-    layout = layout_of(stacks[0])
+    layout = RECIPES[stacks[0]].layout
     first = {image.tag: image for image in read_layout(layout)} if is_complete(layout) else {}
     missing = [stack for stack in stacks if tag_of(stack) not in first]
     if missing:

@@ -11,11 +11,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from repro.images import layers
 from repro.images.build import base_tag, say
 from repro.images.engine import Engine, ImageError
 from repro.images.oci_layout import plain
-from repro.images.pins import load_pins, suite_of
+from repro.images.pins import load_pins
+from repro.images.recipes import RECIPES
 from repro.utils.paths import CACHE, sha256
 
 ARCHIVE = "http://deb.debian.org/debian"
@@ -49,14 +49,14 @@ def make_base(stack: str, mirror: str = "") -> str:
         raise ImageError("debootstrap needs root: sudo make base")
     engine = Engine.connect()
     CACHE.mkdir(parents=True, exist_ok=True)
-    suite, base = suite_of(stack), base_tag(stack)
-    say(f"making Debian {suite} from {mirror or ARCHIVE}")
+    recipe, base = RECIPES[stack], base_tag(stack)
+    say(f"making Debian {recipe.suite} from {mirror or ARCHIVE}")
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
         pins = load_pins()
-        archive = pack_debian(suite, mirror or ARCHIVE, Path(folder), pins.source_date_epoch)
+        archive = pack_debian(recipe.suite, mirror or ARCHIVE, Path(folder), pins.source_date_epoch)
         engine.import_root(archive, base)
         digest = sha256(archive)
-    pinned = layers.pinned(pins, stack, "base")
+    pinned = pins.layers[recipe.layers[0]]
     same = "as pinned" if digest == pinned else f"NOT as pinned ({pinned}): images on it differ"
     say(f"{base}: {digest}, {same}")
     return base

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from repro.images.oci_layout import LayoutImage
-from repro.images.pins import Pins, suite_of
-from repro.targets import PINNED_BASELINES
+from repro.images.pins import Pins
+from repro.images.recipes import RECIPES
 
 CODE = "code"
-OF_BASELINES = ("packages", "user", "compiler", "environment", "folder", CODE)
-ABOVE = {
-    "cu102": ("packages", "user", "environment", "folder", "nccl", CODE),
-    "cu102-modern": ("packages", "user", "environment", "folder", "compat", CODE),
-    **dict.fromkeys(PINNED_BASELINES, OF_BASELINES),
-}
-"""The layers of a stack's image above those of its base."""
-OF_DEBIAN = ("base", "packages", "user", "folder")
-"""The layers that images on one Debian share."""
 OF_ANY_BASE = ("environment", "nccl", "compat")
 """What holds nothing of the base image."""
 PINNED_NCCL = "2.7.8"
@@ -72,20 +64,16 @@ def compare(image: LayoutImage, stack: str, pins: Pins, nccl: str = "") -> Layer
     All but the project's own code, which follows from the commit, are pinned on the base that `make base` makes. On
     another base only those are that hold nothing of it.
     """
-    above = ABOVE[stack]
+    base, *above = (*RECIPES[stack].layers, CODE)
     bases, rest = image.layers[: -len(above)], image.layers[-len(above) :]
-    known_base = bases == (pinned(pins, stack, "base"),)
-    named = [("base", digest) for digest in bases] + list(zip(above, rest, strict=True))
-    names = {name for name, _ in named if known_base or name in OF_ANY_BASE}
-    names -= {"nccl"} if nccl not in ("", PINNED_NCCL) else set()
+    known_base = bases == (pins.layers[base],)
+    named = [(base, digest) for digest in bases] + list(zip(above, rest, strict=True))
+    pinned = _pinned(pins.layers, known_base, nccl in ("", PINNED_NCCL))
     return LayerComparison(
-        image.tag,
-        tuple(Layer(name, digest, pinned(pins, stack, name) if name in names else "") for name, digest in named),
-        known_base,
+        image.tag, tuple(Layer(name, digest, pinned.get(name, "")) for name, digest in named), known_base
     )
 
 
-def pinned(pins: Pins, stack: str, name: str) -> str:
-    """The pinned SHA-256 of a layer, "" if there is none: the stack's own `STACK.NAME`, or one of several images."""
-    shared = stack not in PINNED_BASELINES or (name in OF_DEBIAN and suite_of(stack) == suite_of("cu102"))
-    return pins.layers.get(f"{stack}.{name}", pins.layers.get(name, "") if shared else "")
+def _pinned(layers: Mapping[str, str], known_base: bool, known_nccl: bool) -> dict[str, str]:
+    names = set(layers) if known_base else set(OF_ANY_BASE)
+    return {name: layers[name] for name in names if known_nccl or name != "nccl"}

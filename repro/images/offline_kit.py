@@ -15,12 +15,12 @@ from pathlib import Path
 
 from repro import bootstrap
 from repro.images import kit_contents
-from repro.images.build import LAYOUT
 from repro.images.kernel_overlay import overlay_for
 from repro.images.kit_contents import LEFT_OUT, Contents
 from repro.images.kit_pieces import MB, Pieces, pack
 from repro.images.oci_layout import is_complete, packed
 from repro.images.offline_folder import SUMS, TEMPLATES, OfflineError, new_folder, write_readmes
+from repro.images.recipes import LAYOUT
 from repro.targets import groups_of
 from repro.utils.paths import ROOT, sha256
 from repro.utils.progress import to_stderr

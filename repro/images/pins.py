@@ -5,15 +5,14 @@ import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from repro.targets import PINNED_BASELINES
 from repro.utils.errors import FAILED, ReproError
 from repro.utils.output import TerminalColumn
 from repro.utils.paths import ROOT, sha256
 
 PINS = "docker/pins.toml"
-BASE, PACKAGES = "base image", "Debian packages"
 SHA256 = re.compile(r"[0-9a-f]{64}")
 REQUIREMENT = re.compile(r"^([A-Za-z0-9_.-]+)==([^\s;\\]+)\s*(?:;\s*([^\\]+?))?\s*\\?$")
+APT_LOCKS = ("Debian packages", "Debian packages of the baselines")
 OUTSIDE = re.compile(r"https?://[^\s\"']+")
 INTERPRETERS = {"3.9": "3.9.2", "3.10": "3.10.13", "3.11": "3.11.2"}
 ARGUMENTS = {
@@ -94,14 +93,6 @@ class Pins:
         """The artefact of this name."""
         return next(pin for pin in self.artefacts if pin.name == name)
 
-    def base_image(self, stack: str) -> Pin:
-        """The artefact that a stack's image stands on."""
-        return self.artefact(_of(stack, BASE))
-
-    def archives(self, stack: str) -> list[str]:
-        """Where the Debian packages of a stack's image come from: the archive, and that of security updates."""
-        return self.artefact(_of(stack, PACKAGES)).source.split()
-
     def packages_for(self, python: str) -> tuple[Pin, ...]:
         """The Python packages of an environment with this Python."""
         return tuple(pin for pin in self.packages if python in pin.python)
@@ -109,16 +100,6 @@ class Pins:
     def expected(self, stack: str) -> dict[str, str]:
         """Name -> version that the libraries of a stack must report."""
         return {library.name: library.version for library in self.libraries if library.stack in ("", stack)}
-
-
-def suite_of(stack: str) -> str:
-    """The Debian that a stack's image is made from: only its successor has a Python that today's PyTorch runs on."""
-    return "bookworm" if stack == PINNED_BASELINES[0] else "bullseye"
-
-
-def _of(stack: str, name: str) -> str:
-    """What the pin of this name is called for a stack: one has a Debian of its own."""
-    return f"{name} of the baselines" if stack == PINNED_BASELINES[0] else name
 
 
 def load_pins(root: Path = ROOT) -> Pins:
@@ -171,7 +152,8 @@ def check(root: Path = ROOT) -> list[str]:
         *_check_names(pins),
         *_check_trainer_lock(pins, root),
         *_check_tools_lock(pins, root),
-        *_check_apt_lock(pins, root),
+        *(problem for lock in APT_LOCKS for problem in _check_apt_lock(pins.artefact(lock), root)),
+        *_check_certificates(pins, root),
         *_check_dockerfile(pins, root),
         *_check_code(pins, root),
     ]
@@ -216,33 +198,33 @@ def _check_tools_lock(pins: Pins, root: Path) -> list[str]:
     return []
 
 
-def _check_apt_lock(pins: Pins, root: Path) -> list[str]:
-    lock = pins.artefact(PACKAGES).file
-    digest = sha256(root / lock)
-    problems = [
-        f"pin '{pin.name}': SHA-256 of {pin.file} is {digest}"
-        for pin in pins.artefacts
-        if pin.file == lock and pin.sha256 != digest
-    ]
-    lines = (root / lock).read_text(encoding="utf-8").splitlines()
+def _check_apt_lock(pin: Pin, root: Path) -> list[str]:
+    digest = sha256(root / pin.file)
+    problems = [] if digest == pin.sha256 else [f"pin '{pin.name}': SHA-256 of {pin.file} is {digest}"]
+    lines = (root / pin.file).read_text(encoding="utf-8").splitlines()
     if lines != sorted(set(lines), key=lambda line: line[66:]):
-        problems.append(f"{lock} is not sorted by file name, or has a line twice")
+        problems.append(f"{pin.file} is not sorted by file name, or has a line twice")
     problems += [
-        f"{lock}: '{line}' is not a SHA-256, two spaces and a .deb"
+        f"{pin.file}: '{line}' is not a SHA-256, two spaces and a .deb"
         for line in lines
         if not re.fullmatch(r"[0-9a-f]{64}  \S+\.deb", line)
     ]
-    ca = pins.artefact("CA certificates")
-    if f"{ca.sha256}  {ca.file}" not in lines:
-        problems.append(f"pin 'CA certificates' is not in {lock}")
     return problems
+
+
+def _check_certificates(pins: Pins, root: Path) -> list[str]:
+    pin, lock = pins.artefact("CA certificates"), pins.artefact("Debian packages").file
+    if f"{pin.sha256}  {pin.file}" in (root / lock).read_text(encoding="utf-8").splitlines():
+        return []
+    return [f"pin 'CA certificates' is not in {lock}"]
 
 
 def _check_dockerfile(pins: Pins, root: Path) -> list[str]:
     text = (root / "docker/Dockerfile").read_text()
     given = dict(re.findall(r"^ARG (\w+)=(\S+)$", text, re.MULTILINE))
-    debian = pins.artefact(PACKAGES).source.split()
-    expected = {"BASE": pins.artefact(BASE).pulled, "DEBIAN": debian[0], "DEBIAN_SECURITY": debian[1]}
+    debian = pins.artefact("Debian packages").source.split()
+    base = pins.artefact("base image")
+    expected = {"BASE": base.pulled, "DEBIAN": debian[0], "DEBIAN_SECURITY": debian[1]}
     for argument, (name, key) in ARGUMENTS.items():
         pin = pins.artefact(name)
         expected[argument] = next(iter(pin.members.values())) if key == "member" else getattr(pin, key)

@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.images.engine import Engine, ImageError
-from repro.images.pins import Pins, read_lock, suite_of
+from repro.images.pins import Pins, read_lock
+from repro.images.recipes import BASELINE, RECIPES
 from repro.images.stack import tag_of
-from repro.images.wheels import PYTHON_OF
-from repro.targets import PINNED_BASELINES
 from repro.utils.output import TerminalColumn
 from repro.utils.paths import ROOT
 
 PROBE_S = 300
-PROBE = ["python", "/opt/repro/probe.py", "--image"]
-PROBE_OF_BASELINES = ["python", "/opt/repro/packages.py"]
 PRELOADED = {
     "cu102": {"nccl": "libnccl.so.2"},
     "cu102-modern": {"cublas": "libcublas_forward.so", "cudnn": "libcudnn_forward.so"},
@@ -63,11 +60,9 @@ def check_image(stack: str, pins: Pins, engine: Engine, newer: Mapping[str, Path
     and not compared with the pins.
     """
     image, mounts = tag_of(stack), mounts_of(stack, newer)
-    baseline = stack in PINNED_BASELINES
-    nccl = engine.labels(image).get("reproduction.nccl", "")
-    versions = locked_versions(stack) if baseline else expected(pins, stack, nccl)
+    versions = expected(pins, stack, engine.labels(image).get("reproduction.nccl", ""))
     started = time.monotonic()
-    probed = probe(engine, image, mounts, gpus, program=PROBE_OF_BASELINES if baseline else PROBE)
+    probed = probe(engine, stack, mounts, gpus)
     given = [f"{name} called" for name in MOUNTED if mounts and newer[name].name != pins.artefact(name).version]
     findings = compare(probed, stack, versions, given)
     return ImageReport(stack, tuple(findings), time.monotonic() - started, probed["import_s"])
@@ -75,31 +70,31 @@ def check_image(stack: str, pins: Pins, engine: Engine, newer: Mapping[str, Path
 
 def probe(
     engine: Engine,
-    image: str,
+    stack: str,
     mounts: Sequence[str] = (),
     gpus: bool = False,
     environment: dict[str, str] | None = None,
-    program: Sequence[str] = PROBE,
 ) -> dict:
-    """The output of a program of docker/inside in a container of an image; ImageError if it does not start."""
-    output = engine.run(image, program, mounts, gpus=gpus, environment=environment, timeout_s=PROBE_S)
+    """What a stack's image reports of itself in a container; ImageError if it does not start."""
+    image = tag_of(stack)
+    output = engine.run(image, RECIPES[stack].probe, mounts, gpus=gpus, environment=environment, timeout_s=PROBE_S)
     if output.status:
         raise ImageError(f"{image} does not start:\n{output.stderr.strip()}")
     return json.loads(output.stdout)
 
 
 def expected(pins: Pins, stack: str, nccl: str) -> dict[str, str]:
-    """Library -> version that a stack must report; `nccl` is the one that the image was built with, by its label."""
+    """Library, or package of baselines -> version that a stack must report.
+
+    `nccl` is the one that the image was built with, by its label.
+    """
+    if stack == BASELINE:
+        locked = read_lock(ROOT / RECIPES[stack].lock, RECIPES[stack].python)
+        return {name: version for name, (version, _) in locked.items()}
     versions = pins.expected(stack)
     if f"NCCL {nccl}" in {pin.name for pin in pins.artefacts}:
         versions["NCCL called"] = nccl
     return versions
-
-
-def locked_versions(baseline: str, locks: Path = ROOT / "docker") -> dict[str, str]:
-    """Package -> version that an image of baselines must report, by its lock."""
-    locked = read_lock(locks / f"{baseline}.lock", PYTHON_OF[suite_of(baseline)])
-    return {name: version for name, (version, _) in locked.items()}
 
 
 def compare(probed: dict, stack: str, versions: dict[str, str], given: Collection[str] = ()) -> list[LibraryComparison]:

@@ -1,6 +1,5 @@
 """Downloads the pinned wheels once into .cache/wheels, each checked by its SHA-256, for images and the bundle."""
 
-import re
 import shutil
 import subprocess
 import sys
@@ -9,13 +8,11 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from repro.images.pins import Pin, PinError, Pins, read_lock, suite_of
+from repro.images.pins import Pin, PinError, Pins, read_lock
 from repro.utils.filelock import exclusive
 from repro.utils.paths import CACHE, ROOT, sha256
 
 WHEELS = CACHE / "wheels"
-PYTHON_OF = {"bullseye": "3.9", "bookworm": "3.11"}
-"""The Python of each Debian that images are made from."""
 PLATFORMS = (
     "manylinux_2_28",
     "manylinux_2_27",
@@ -44,35 +41,21 @@ def trainer_wheels(pins: Pins, folder: Path = WHEELS) -> Path:
     return folder / "trainer"
 
 
-def locked_wheels(baseline: str, folder: Path = WHEELS, locks: Path = ROOT / "docker") -> Path:
-    """The folder with exactly the wheels of a baselines' environment, each with a SHA-256 of its lock.
+def baseline_wheels(lock: str, python: str, folder: Path = WHEELS, locks: Path = ROOT / "docker") -> Path:
+    """The folder with exactly the wheels that a lock of the baselines has for a Python, complete and verified.
 
-    Raises
-    ------
-    PinError
-        A wheel cannot be downloaded, or has another SHA-256.
+    PinError if pip cannot fetch one by its hash.
     """
-    lock, target, python = locks / f"{baseline}.lock", folder / baseline, PYTHON_OF[suite_of(baseline)]
+    target, locked = folder / lock, read_lock(locks / f"{lock}.lock", python)
     with exclusive(target):
-        locked = read_lock(lock, python)
-        hashes = {digest for _, digests in locked.values() for digest in digests}
-        for path in target.iterdir():
-            if path.suffix != ".whl" or sha256(path) not in hashes:
-                path.unlink()
-        there = {_normal(path.name.split("-")[0]) for path in target.iterdir()}
-        missing = [name for name in locked if _normal(name) not in there]
+        digests = {sha256(path): path for path in target.iterdir()}
+        for digest in digests.keys() - set().union(*(hashes for _, hashes in locked.values())):
+            digests[digest].unlink()
+        missing = {name: package for name, package in locked.items() if not package[1] & digests.keys()}
         if missing:
-            lines = [_locked(name, *locked[name]) for name in missing]
-            _pip_download(lines, target, python, ", ".join(f"'{name}'" for name in missing))
+            requirements = [_requirement(f"{name}=={version}", hashes) for name, (version, hashes) in missing.items()]
+            _download(requirements, target, python, ", ".join(f"'{name}'" for name in missing))
     return target
-
-
-def _locked(name: str, version: str, hashes: set[str]) -> str:
-    return " ".join([f"{name}=={version}", *(f"--hash=sha256:{digest}" for digest in sorted(hashes))]) + "\n"
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def artefact_wheel(pins: Pins, name: str, folder: Path = WHEELS) -> Path:
@@ -106,7 +89,9 @@ def _fetch(pins: Sequence[Pin], folder: Path) -> None:
         else:
             missing.append(pin)
     if missing:
-        _download(missing, folder)
+        requirements = [_requirement("==".join(pin.file.split("-")[:2]), {pin.sha256}) for pin in missing]
+        python = missing[0].python[0] if missing[0].python else "3.9"
+        _download(requirements, folder, python, ", ".join(f"'{pin.name}'" for pin in missing))
     for pin in missing:
         if not (folder / pin.file).exists():
             raise PinError(f"pin '{pin.name}': the index has no file named {pin.file}")
@@ -123,19 +108,13 @@ def verify(pin: Pin, path: Path) -> None:
         )
 
 
-def _requirement(pin: Pin) -> str:
-    """The line of a requirements file by which pip finds a wheel; its file's name begins with project and version."""
-    project, version = pin.file.split("-")[:2]
-    return f"{project}=={version} --hash=sha256:{pin.sha256}\n"
+def _requirement(package: str, hashes: set[str]) -> str:
+    """The line of a requirements file by which pip finds a wheel with one of these hashes, of a package such as six==1.0."""
+    return " ".join([package, *(f"--hash=sha256:{digest}" for digest in sorted(hashes))]) + "\n"
 
 
-def _download(missing: list[Pin], folder: Path) -> None:
-    """Let pip, with the index it is configured for, fetch wheels for their Python, each by its hash."""
-    python = missing[0].python[0] if missing[0].python else "3.9"
-    _pip_download(list(map(_requirement, missing)), folder, python, ", ".join(f"'{pin.name}'" for pin in missing))
-
-
-def _pip_download(requirements: list[str], folder: Path, python: str, names: str) -> None:
+def _download(requirements: list[str], folder: Path, python: str, names: str) -> None:
+    """Let pip, with the index it is configured for, fetch wheels for a Python, each by its hash."""
     abi = "cp" + python.replace(".", "")
     with tempfile.TemporaryDirectory() as scratch:
         wanted = Path(scratch) / "requirements.txt"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from repro.images.recipes import BASELINE
 from repro.images.runtime import Venv
 from repro.images.stack import Stack, stack_of, tf32_refusal
 from repro.launch.agent.leftovers import sweep, sweep_processes
@@ -132,14 +133,11 @@ class LocalLauncher(Launcher):
             raise PlanError(f"RUNTIME={self.options.runtime}: the run was begun with {before}; leave it out")
         return before or self.options.runtime or VENV
 
-    @property
-    def in_image(self) -> bool:
-        """Whether ranks of a new run run in an image."""
-        return self.runtime() != VENV
-
-    def baseline_image(self, name: str) -> PinnedImage:
-        """The image of a pinned environment of the baselines; RuntimeUnavailable if it is not here."""
-        container = LocalContainer.of(self.runtime(), Stack(name, {}))
+    def baseline_image(self) -> PinnedImage | None:
+        """The image of the baselines, None where ranks run in none; RuntimeUnavailable if it is not here."""
+        if self.runtime() == VENV:
+            return None
+        container = LocalContainer.of(self.runtime(), Stack(BASELINE, {}))
         return PinnedImage(container.image, tuple(container.probe_command(self.gpus > 0)))
 
     def baseline_container(
@@ -148,7 +146,7 @@ class LocalLauncher(Launcher):
         """The image that a run's baselines run in, by its record; None if they run in none."""
         if not baseline or not baseline.image:
             return None
-        return LocalContainer.of(self.runtime(recorded), Stack(Path(baseline.lock).stem, {}), baseline.image)
+        return LocalContainer.of(self.runtime(recorded), Stack(BASELINE, {}), baseline.image)
 
     def container(self, stack: Stack, recorded: Environment | None = None, ask: bool = True) -> LocalContainer | None:
         """The image that ranks run in, None for the venv; PlanError if it is not the one that a run was begun in.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.images.kernel_overlay import FOLDER
+from repro.images.recipes import BASELINE, RECIPES, stack_option
 from repro.images.runtime import (
     ALL_GPUS,
     IMAGE,
@@ -30,7 +31,6 @@ from repro.launch.agent.ranks import launcher_of
 from repro.launch.check_programs import ProgramConfig
 from repro.models.extensions import VARIABLE, folders
 from repro.planning.program_data import STANDINS
-from repro.targets import PINNED_BASELINES
 from repro.utils.errors import ReproError
 from repro.utils.paths import PACKAGE, ROOT
 
@@ -51,7 +51,7 @@ class RuntimeUnavailable(ReproError):
 
 @dataclass(frozen=True)
 class LocalContainer:
-    """An image as this machine has it: of the trainers, or of the baselines with the stack that is named after its lock.
+    """An image as this machine has it: of the trainers, or with stack `baseline` that of the baselines.
 
     Attributes
     ----------
@@ -78,9 +78,8 @@ class LocalContainer:
             raise RuntimeUnavailable(
                 f"IMAGE={image}: it is an image's name, ID or file; no such thing begins with a dash"
             )
-        runtime = RUNTIMES[name]
-        wanted = stack.name if stack.name in (*IMAGE_STACKS, *PINNED_BASELINES) else IMAGE_STACKS[0]
-        option = f" STACK={wanted}" if wanted in PINNED_BASELINES else ""
+        runtime, wanted = RUNTIMES[name], stack.name if stack.name in RECIPES else IMAGE_STACKS[0]
+        option = stack_option(wanted)
         if runtime.from_file:
             path = Path(image).expanduser().resolve() if image else sif_path(wanted)
             if not ask:
@@ -102,7 +101,7 @@ class LocalContainer:
 
     @property
     def of_baselines(self) -> bool:
-        return self.stack.name in PINNED_BASELINES
+        return self.stack.name == BASELINE
 
     @property
     def launcher(self) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.bootstrap import BASELINES
+from repro.images.recipes import BASELINE
 from repro.images.runtime import IMAGE_PYTHON
 from repro.models.variants import DEFAULT, MEGATRON, VARIANTS
 from repro.runs.description import BaselineProgram
@@ -56,7 +57,7 @@ def baseline_program(
     names: str | None,
     gpus: int,
     precision: str | None = None,
-    image_of: Callable[[str], PinnedImage] | None = None,
+    image: Callable[[], PinnedImage | None] = lambda: None,
 ) -> BaselineProgram | None:
     """The program of a run's baselines, None if no baseline is asked for.
 
@@ -67,8 +68,8 @@ def baseline_program(
     command : what replaces that interpreter and the baselines' script, unchecked.
     names : BASELINES, names of variants separated by commas.
     gpus : how many GPUs the run uses; PyTorch must see as many.
-    image_of : gives the image of a pinned environment by its name, where ranks run in images.
     precision : PRECISION, None for each case's own.
+    image : gives the image of today's pinned environment, where ranks run in images.
 
     Raises
     ------
@@ -82,12 +83,14 @@ def baseline_program(
     if not python and not names:
         return None
     lock = "" if python and python != CU102 else f"docker/{PINNED_BASELINES[python == CU102]}.lock"
-    inside = image_of(Path(lock).stem) if image_of and lock else None
-    interpreter = IMAGE_PYTHON if inside else str(pinned_python(lock)) if lock else str(python)
-    named = f"the baselines' image {Path(lock).stem}" if inside else _named(interpreter)
-    own = "Name an interpreter with torch and numpy, or leave BASELINE_PYTHON out"
-    advice = f"`make image-check STACK={Path(lock).stem}` shows what the image has" if inside else own
-    versions = _checked(named, (*inside.words, interpreter) if inside else (interpreter,), gpus, advice)
+    inside = image() if lock and not python else None
+    if inside:
+        named, advice = "the image of the baselines", f"`make image-check STACK={BASELINE}` shows what it has"
+        words, interpreter = inside.words, IMAGE_PYTHON
+    else:
+        words, interpreter = (), str(pinned_python(lock)) if lock else str(python)
+        named, advice = _named(interpreter), "Name an interpreter with torch and numpy, or leave BASELINE_PYTHON out"
+    versions = _checked(named, (*words, interpreter), gpus, advice)
     if missing := lacking(versions, variants):
         raise PlanError(f"{named}: {missing}")
     return BaselineProgram((interpreter, str(SCRIPT)), versions, variants, inside.image if inside else "", lock)

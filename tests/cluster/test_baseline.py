@@ -15,8 +15,9 @@ import yaml
 
 from repro.cluster import provision as provision_module
 from repro.cluster.cluster import BaselinePlace, with_runtime
-from repro.images import build, wheels
+from repro.images import wheels
 from repro.images.oci_layout import LayoutImage
+from repro.images.recipes import RECIPES
 from repro.images.runtime import RUNTIMES
 from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.nodes.target import ClusterTarget
@@ -90,17 +91,18 @@ def play(tmp_path):
     return run
 
 
-def layout(folder, monkeypatch):
-    """A layout with an image of the baselines, as `make image STACK=baseline` leaves it here."""
-    (folder / "blobs").mkdir(parents=True)
-    (folder / "manifest.json").touch()
-    monkeypatch.setattr(build, "LAYOUT", folder.with_name("image"))
+@pytest.fixture
+def layout(tmp_path, monkeypatch):
+    """Where `make image STACK=baseline` would leave the image; nothing is there yet."""
+    monkeypatch.setitem(RECIPES, "baseline", replace(RECIPES["baseline"], layout=tmp_path / "image-baseline"))
+    return tmp_path / "image-baseline"
+
+
+def test_the_image_that_was_built_here_is_brought_once(given, play, layout, tmp_path, monkeypatch):
+    (layout / "blobs").mkdir(parents=True)
+    (layout / "manifest.json").touch()
     image = LayoutImage("oneflow-reproduction:baseline", "sha256:1", "sha256:2", (), 1)
     monkeypatch.setattr("repro.images.oci_layout.read_layout", lambda folder: [image])
-
-
-def test_the_image_that_was_built_here_is_brought_once(given, play, tmp_path, monkeypatch):
-    layout(tmp_path / "image-baseline", monkeypatch)
     provision_module.provision(PINNED)
     assert given["provision_baseline"]["ids"] == ["sha256:1", "sha256:2"]
     for changed in (True, False):
@@ -111,8 +113,7 @@ def test_the_image_that_was_built_here_is_brought_once(given, play, tmp_path, mo
     assert list((tmp_path / "work").iterdir()) == [], "no copy stays behind"
 
 
-def test_where_it_was_not_built_provisioning_says_what_builds_it(given, play, tmp_path, monkeypatch):
-    monkeypatch.setattr(build, "LAYOUT", tmp_path / "none")
+def test_where_it_was_not_built_provisioning_says_what_builds_it(given, play, layout):
     provision_module.provision(PINNED)
     done = play(cluster_runtime="docker", provision_baseline=given["provision_baseline"])
     assert done.returncode != 0
@@ -136,10 +137,10 @@ def test_without_containers_it_is_made_by_hash(given, play, tmp_path, monkeypatc
     (folder / "torch-1.0-py3-none-any.whl").write_bytes(whole.getvalue())
     lock.parent.mkdir()
     lock.write_text(f"torch==1.0 --hash=sha256:{hashlib.sha256(whole.getvalue()).hexdigest()}\n")
-    monkeypatch.setattr(wheels, "locked_wheels", lambda name: folder)
+    monkeypatch.setattr(wheels, "baseline_wheels", lambda lock, python: folder)
     monkeypatch.setattr(provision_module, "_from_bundle", lambda bundle: {})
     provision_module.provision(with_runtime(PINNED, "venv"), bundle=tmp_path)
-    assert given["provision_baseline"]["pythons"] == ["3.11"]
+    assert given["provision_baseline"]["pythons"] == ("3.11",)
     here = {"pythons": [f"3.{sys.version_info.minor}"]}
     variables = {"cluster_runtime": "venv", "provision_baseline": given["provision_baseline"] | here}
     (tmp_path / "bin" / f"python3.{sys.version_info.minor}").symlink_to(shutil.which("python3"))

@@ -20,6 +20,7 @@ from repro.launch.local import LocalLauncher
 from repro.launch.local_attempt import LocalAttempt
 from repro.launch.local_container import LocalContainer, RuntimeUnavailable
 from repro.published.cases import Layout
+from repro.runs.description import BaselineProgram
 from repro.utils.errors import PlanError
 from repro.utils.paths import TRAINER_PYTHON
 from tests.support.patience import wait_until
@@ -214,7 +215,7 @@ def test_a_run_goes_on_with_the_image_of_baselines_that_it_was_begun_with(monkey
     monkeypatch.setattr(local_container, "image_ids", lambda names: {"found": {name: name for name in names}})
     monkeypatch.setattr(local_container, "_version", lambda tool: "1")
     launcher = LocalLauncher(LaunchOptions(runtime="docker"))
-    before = {"image": "sha256:1", "lock": "docker/baseline-cu102.lock"}
+    before = BaselineProgram(("python",), image="sha256:1", lock="docker/baseline.lock")
     container = launcher.baseline_container(before, None)
-    assert (container.image, container.stack.name) == ("sha256:1", "baseline-cu102")
-    assert launcher.baseline_container({"image": "", "lock": "docker/baseline.lock"}, None) is None
+    assert (container.image, container.stack.name) == ("sha256:1", "baseline")
+    assert launcher.baseline_container(replace(before, image=""), None) is None

@@ -82,18 +82,14 @@ def test_where_ranks_run_in_images_the_pinned_environments_are_images_too(tmp_pa
     """The words in front of the interpreter answer for what is in the image."""
     facts = {"megatron_core": "0.16.1", "fused_attention": True, "compiles": True}
     words = (interpreter(tmp_path, 1, **facts), "run", "an-image")
-    asked = []
-    theirs = baseline_program(
-        None, (), "pytorch,megatron", 1, image_of=lambda name: asked.append(name) or PinnedImage("sha256:1", words)
-    )
-    assert asked == ["baseline"]
+    theirs = baseline_program(None, (), "pytorch,megatron", 1, image=lambda: PinnedImage("sha256:1", words))
     assert theirs.command == (IMAGE_PYTHON, str(SCRIPT))
     assert (theirs.image, theirs.lock) == ("sha256:1", "docker/baseline.lock")
     assert recorded_command(BaselineProgram.from_json(json.loads(json.dumps(theirs.as_json())))) == theirs.command
-    own = baseline_program(words[0], (), "pytorch", 1, image_of=lambda name: pytest.fail("it was named"))
+    own = baseline_program(words[0], (), "pytorch", 1, image=lambda: pytest.fail("another was named"))
     assert (own.command[0], own.image) == (words[0], "")
-    with pytest.raises(PlanError, match=r"image baseline: PyTorch 2\.9\.1 sees 1 of the 4 GPUs"):
-        baseline_program(None, (), "pytorch", 4, image_of=lambda name: PinnedImage("sha256:1", words))
+    with pytest.raises(PlanError, match=r"the image of the baselines: PyTorch 2\.9\.1 sees 1 of the 4 GPUs"):
+        baseline_program(None, (), "pytorch", 4, image=lambda: PinnedImage("sha256:1", words))
 
 
 @pytest.mark.parametrize(
