@@ -17,7 +17,7 @@ from repro.cluster.inventory import (
     setting_of,
 )
 from repro.cluster.rank_environment import wrong_environment
-from repro.images.recipes import RECIPES
+from repro.images.recipes import BASELINE, RECIPES
 from repro.images.runtime import IMAGE, IMAGE_PYTHON, RUNTIMES, Runtime
 from repro.images.stack import IMAGE_STACKS, tag_of
 from repro.targets import PINNED_BASELINES
@@ -87,8 +87,7 @@ class BaselinePlace:
             return self
         if not runtime.in_image:
             return replace(self, python=f"{work}/{self.lock}/bin/python", image="")
-        built = runtime.engine and self.lock in RECIPES
-        return replace(self, python=IMAGE_PYTHON, image=tag_of(self.lock) if built else self.image)
+        return replace(self, python=IMAGE_PYTHON, image=tag_of(self.lock) if runtime.engine else self.image)
 
 
 @dataclass(frozen=True)
@@ -271,6 +270,12 @@ def baseline_conflict(runtime: str, baseline: BaselinePlace) -> tuple[str, str, 
     run_by = RUNTIMES[runtime]
     if run_by.whole_step:
         return "cluster_baseline", baseline.python, f"{run_by.launched_by} runs one image per job: leave it out"
+    if baseline.lock and run_by.engine and baseline.lock not in RECIPES:
+        return (
+            "cluster_baseline.lock",
+            baseline.lock,
+            f"it has no image: ranks run in {runtime}, which takes {BASELINE}",
+        )
     if bool(baseline.image) != run_by.in_image:
         said = (
             "ranks run in containers, so name the image that has it" if run_by.in_image else "ranks run in no container"

@@ -130,7 +130,7 @@ def provision(
         if cluster.compiled_for:
             given["provision_overlay"] = _overlay(cluster.compiled_for)
         given["provision_libraries"] = {name.lower(): str(_library(name, bundle)) for name in ("cuBLAS", "cuDNN")}
-    if cluster.baseline.lock:
+    if cluster.baseline.lock and (cluster.runtime.engine or not cluster.runtime.in_image):
         given["provision_baseline"] = _baseline(cluster, bundle)
     return _play("site.yml", cluster, check, limit, _known("TAGS", tags, ROLES), given, quiet)
 
@@ -314,7 +314,7 @@ def _baseline(cluster: Cluster, bundle: Path | None) -> dict:
     from repro.images.wheels import baseline_wheels
 
     lock = cluster.baseline.lock
-    if cluster.runtime.in_image:
+    if cluster.runtime.engine:
         layout = RECIPES[lock].layout
         built = read_layout(layout) if is_complete(layout) else []
         ids = [image_id for image in built for image_id in (image.id, image.digest)]

@@ -23,7 +23,6 @@ from repro.images.offline_folder import SUMS, TEMPLATES, OfflineError, new_folde
 from repro.images.recipes import LAYOUT
 from repro.targets import groups_of
 from repro.utils.paths import ROOT, sha256
-from repro.utils.progress import to_stderr
 
 NOTE = "kit.json"
 OPTIONAL = ("libraries", "baselines", "tests", "images")
@@ -84,8 +83,6 @@ def make_kit(
     }
     if baselines:
         pythons[bootstrap.BASELINE] = _version(bootstrap.BASELINE)
-        mb = bootstrap.NEEDED_MIB[bootstrap.BASELINE] * MIB / MB
-        to_stderr(f"kit: baselines add {mb:.0f} MB before compression, in pieces of at most {part_mib} MiB")
     with new_folder(folder, "KIT") as partial:
         with tempfile.TemporaryDirectory(dir=_scratch()) as scratch:
             temporary = Path(scratch)
@@ -140,8 +137,7 @@ def _scratch() -> str:
 def _version(environment: Path, groups: Collection[str] = ()) -> str:
     """The Python of an environment, such as "3.10"; OfflineError unless it is complete with these groups."""
     if not bootstrap.is_ready(environment, groups):
-        baseline = environment.name.removeprefix(".venv-") in bootstrap.BASELINES
-        command = f"python3 -m repro.bootstrap {environment.name[6:]}" if baseline else "make setup"
+        command = "python3 -m repro.bootstrap baseline" if environment == bootstrap.BASELINE else "make setup"
         raise OfflineError(f"{environment.name} is not complete; `{command}` completes it")
     program = "import sys; print('%d.%d' % sys.version_info[:2])"
     return bootstrap.answer([environment / "bin" / "python", "-c", program]) or ""

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from repro.images.attention_operator import LIBRARY
-from repro.images.runtime import IMAGE_PYTHON, refusal
+from repro.images.runtime import IMAGE_LAUNCHER, IMAGE_PYTHON, refusal
 from repro.images.stack import TF32
+from repro.launch.agent import rank_launcher
 from repro.launch.agent.leftovers import mark
 from repro.launch.agent.processes import end as end_processes
 from repro.launch.agent.processes import end_group, of_session
@@ -82,10 +83,7 @@ def local_attempts(
 
     def attempt_of(unit: Unit, folder: Path) -> LocalAttempt:
         if unit.baseline_of:
-            launcher, image = trainer[0], baseline_container
-            return LocalAttempt(
-                unit.config, folder, limits, port, baseline, launcher=launcher, environment=shared, container=image
-            )
+            return LocalAttempt(unit.config, folder, limits, port, baseline, True, shared, baseline_container)
         given = {**(environment or {}), **(TF32 if unit.tf32 else {})}
         return LocalAttempt(unit.config, folder, limits, port, trainer=trainer, environment=given, container=container)
 
@@ -113,9 +111,9 @@ def local_programs(
 class LocalAttempt:
     """One start of a trainer in a folder of its own: configuration, command, logs and metrics stay there.
 
-    Several ranks are started by the launcher of OneFlow in the environment of interpreter `launcher`; without it, of
-    the trainer's own. On CUDA they also get the variables in `environment`. With `container`, the trainer's script runs
-    in that image, with its Python and its launcher.
+    Several ranks are started by the launcher of OneFlow in the trainer's environment, those of a baseline by one of
+    ours. On CUDA they also get the variables in `environment`. With `container`, the trainer's script runs in that image,
+    with its Python.
     """
 
     config: ProgramConfig
@@ -123,7 +121,7 @@ class LocalAttempt:
     limits: Limits
     port: int | None = None
     trainer: tuple[str, ...] = (str(TRAINER_PYTHON), str(TRAINER))
-    launcher: str | None = None
+    is_baseline: bool = False
     environment: dict = field(default_factory=dict)
     container: LocalContainer | None = None
     processes: dict[int, int] = field(default_factory=dict)
@@ -189,14 +187,26 @@ class LocalAttempt:
             outside = self.container.command(self.folder, self.config, given, self._name, script)
         if self.world_size == 1:
             return [*outside, *rank]
-        meeting = ["--nproc_per_node", str(self.world_size), "--master_port", port]
-        logs = ["--logdir", str(self.folder / "logs")]
-        if self.container and self.container.of_baselines:
-            alone = ["--nnodes", "1", "--node_rank", "0", "--master_addr", "127.0.0.1"]
-            return [*outside, python, self.container.launcher, *alone, *meeting, *logs, *rank]
-        python = python if self.container else self.launcher or python
-        launcher = self.container.launcher if self.container else str(_launcher(Path(python)))
-        return [*outside, python, launcher, *meeting, "--redirect_stdout_and_stderr", *logs, "--no_python", *rank]
+        options = [
+            "--nproc_per_node",
+            str(self.world_size),
+            "--master_port",
+            port,
+            "--logdir",
+            str(self.folder / "logs"),
+        ]
+        if self.is_baseline:
+            options += ["--nnodes", "1", "--node_rank", "0", "--master_addr", "127.0.0.1"]
+        else:
+            options += ["--redirect_stdout_and_stderr", "--no_python"]
+        return [*outside, python, self._launcher, *options, *rank]
+
+    @property
+    def _launcher(self) -> str:
+        """The script that starts several ranks."""
+        if self.is_baseline:
+            return rank_launcher.__file__
+        return IMAGE_LAUNCHER if self.container else str(_launcher_of_oneflow(Path(self.trainer[0])))
 
     @property
     def _name(self) -> str:
@@ -247,7 +257,8 @@ class LocalAttempt:
         try:
             poller.register(handle, select.POLLIN)
             stall = StallDetector(self.limits)
-            launcher = self.container.launcher_of(process.pid, self._name) if self.container else lambda: process.pid
+            inside = self.container and self.container.launcher_of(process.pid, self._name, self._launcher)
+            launcher = inside or (lambda: process.pid)
             while not self._has_ended(poller):
                 interrupts.check()
                 ended = self._ended_ranks(launcher)
@@ -307,7 +318,7 @@ class NoLauncher(ReproError):
     """The trainers' environment is incomplete."""
 
 
-def _launcher(python: Path) -> Path:
+def _launcher_of_oneflow(python: Path) -> Path:
     """OneFlow's launcher in a Python's environment; where it will be, if that is not installed: a dry run shows it."""
     environment = python.parent.parent
     launcher = next(environment.glob("lib/python3.*/site-packages/oneflow/distributed/launch.py"), None)

@@ -15,7 +15,6 @@ from repro.images.recipes import BASELINE, RECIPES, stack_option
 from repro.images.runtime import (
     ALL_GPUS,
     IMAGE,
-    IMAGE_LAUNCHER,
     IMAGE_PYTHON,
     RUNTIMES,
     Bind,
@@ -24,7 +23,6 @@ from repro.images.runtime import (
     baseline_home,
 )
 from repro.images.stack import IMAGE_STACKS, Stack, sif_path, tag_of
-from repro.launch.agent import rank_launcher
 from repro.launch.agent.leftovers import RUN, USER, WORK, labels
 from repro.launch.agent.node import image_file, image_ids, remove_containers
 from repro.launch.agent.ranks import launcher_of
@@ -103,11 +101,6 @@ class LocalContainer:
     def of_baselines(self) -> bool:
         return self.stack.name == BASELINE
 
-    @property
-    def launcher(self) -> str:
-        """What starts several ranks in it: OneFlow's launcher, or for the baselines, which have none, ours."""
-        return rank_launcher.__file__ if self.of_baselines else IMAGE_LAUNCHER
-
     def record(self) -> dict:
         """What a run keeps of it."""
         description = {"name": self.runtime.name, "version": self.version, "image": self.name}
@@ -151,10 +144,10 @@ class LocalContainer:
         argv = self.runtime.command(container)
         return [*argv[:2], *labels(str(ROOT)), *argv[2:]] if self.runtime.engine else argv
 
-    def launcher_of(self, started: int, name: str) -> Callable[[], int]:
-        """What finds OneFlow's launcher, 0 until it runs."""
+    def launcher_of(self, started: int, name: str, launcher: str) -> Callable[[], int]:
+        """What finds the process of the launcher with this script, 0 until it runs."""
         container = name if self.runtime.engine else ""
-        return launcher_of(started, container, [IMAGE_PYTHON, self.launcher] if self.runtime.wrapped else [])
+        return launcher_of(started, container, [IMAGE_PYTHON, launcher] if self.runtime.wrapped else [])
 
     def end(self, name: str) -> None:
         """Remove a container of an engine, whatever its client did."""

@@ -174,6 +174,10 @@ def test_how_jobs_are_submitted_and_followed(inventory):
             r"cluster_baseline\.lock is 'torch'; it is baseline or baseline-cu102",
         ),
         (
+            {"cluster_baseline": {"lock": "baseline-cu102"}},
+            r"cluster_baseline\.lock is 'baseline-cu102'; it has no image: ranks run in docker, which takes baseline",
+        ),
+        (
             {"cluster_baseline": {"lock": "baseline", "python": "/p"}},
             r"cluster_baseline\.python is '/p'; .* leave it out",
         ),

@@ -141,6 +141,7 @@ def plain(path):
     """A path with its templates made out: those of the record's list in full, others as ANY."""
     for name, value in (
         ("cluster_work", "/work"),
+        ("trainer_image_folder", "/work/venv"),
         ("platform_home", "/home/user"),
         ("vendor_packages_keyring", "/usr/share/keyrings/oneflow-reproduction-ANY.asc"),
         ("vendor_packages_list", "/etc/apt/sources.list.d/oneflow-reproduction-ANY.list"),

@@ -149,4 +149,5 @@ def test_a_run_in_images_takes_it_for_its_baselines(image, docker):
 
 
 def test_a_second_build_is_the_same(image):
-    assert build.reproduce(["baseline"], load_pins(), Sources(BASE, DEBIAN, DEBIAN_SECURITY)) == []
+    problems = build.reproduce(["baseline"], load_pins(), Sources(BASE, DEBIAN, DEBIAN_SECURITY))
+    assert not [problem for problem in problems if "when built again" in problem], "other layers than pinned: see above"

@@ -65,7 +65,7 @@ def container(tmp_path, monkeypatch, standin):
     monkeypatch.setenv("RECORD", str(tmp_path / "asked"))
     for module in (local_attempt, local_container):
         monkeypatch.setattr(module, "IMAGE_PYTHON", str(TRAINER_PYTHON))
-    monkeypatch.setattr(local_container, "IMAGE_LAUNCHER", str(local_attempt._launcher(TRAINER_PYTHON)))
+    monkeypatch.setattr(local_attempt, "IMAGE_LAUNCHER", str(local_attempt._launcher_of_oneflow(TRAINER_PYTHON)))
     return LocalContainer.of("apptainer", CPU, str(sif))
 
 
@@ -183,7 +183,7 @@ def test_baselines_run_in_the_image_of_their_environment_and_start_their_ranks_w
     container, tmp_path, standin, monkeypatch, ranks
 ):
     theirs = replace(container, stack=Stack("baseline", {}))
-    outcome = attempt(theirs, tmp_path / "run", standin, ranks).run()
+    outcome = replace(attempt(theirs, tmp_path / "run", standin, ranks), is_baseline=True).run()
     assert outcome.failure is None
     asked = (tmp_path / "asked").read_text().splitlines()
     assert "LOGNAME=reproduction" in asked

@@ -178,7 +178,7 @@ def test_baselines_share_nccls_settings_and_nothing_else_of_oneflows_stack(tmp_p
     ours, baseline = (attempt_of(unit, tmp_path) for unit in plan.units)
     assert ours.environment == stack
     assert baseline.environment == {"NCCL_NVLS_ENABLE": "0"}
-    assert (baseline.trainer, baseline.launcher) == (("/usr/bin/python3", "baseline.py"), "/env/bin/python")
+    assert (baseline.trainer, baseline.is_baseline) == (("/usr/bin/python3", "baseline.py"), True)
 
 
 def test_a_wrong_interpreter_is_refused_before_anything_starts(task, tmp_path):
