@@ -11,7 +11,6 @@ from repro.planning.derived import same_window
 from repro.planning.trainer_config import config_of
 from repro.published.cases import Case, Report
 from repro.published.deviations import MEMORY, SPEED, deviations_of
-from repro.published.rules import rule_of
 from repro.published.trainer_config import SYNTHETIC as SYNTHETIC_DATA
 from repro.runs.attempts import AttemptRecord
 from repro.runs.environment import Environment
@@ -194,7 +193,7 @@ def configuration_reasons(case: Case, unit: Unit) -> Iterable[Reason]:
             aspect = ASPECT_OF.get(key, f"configuration:{key}")
             reason = _differs(aspect, published.get(key), own.get(key))
             yield replace(reason, message=OTHER_PROGRAM) if key == "program" else reason
-    printed, used = ((rule.kind, rule.parameters) for rule in (case.rule, rule_of(unit.rule)))
+    printed, used = ((rule.kind, rule.parameters) for rule in (case.rule, unit.rule))
     if printed != used:
         yield _differs("configuration:rule", *(f"{kind} {parameters}" for kind, parameters in (printed, used)))
 

@@ -12,7 +12,6 @@ from repro.analysis.results import Result, summarise
 from repro.analysis.verdict import NOISE_FACTOR, check_given, outcome
 from repro.published.cases import load_catalogue
 from repro.published.noise import published_noise
-from repro.published.rules import rule_of
 from repro.runs.attempts import AttemptRecord
 from repro.runs.description import RunDescription
 from repro.runs.plan import BENCH, SMOKE, Plan
@@ -189,7 +188,7 @@ def _differences(one: dict, two: dict) -> dict[str, tuple]:
 
 def _settings(result: Result) -> dict:
     config = {key: value for key, value in result.unit.config.as_json().items() if key != "case"}
-    rule = rule_of(result.unit.rule)
+    rule = result.unit.rule
     return {**config, "rule": {"kind": rule.kind, **rule.parameters}}
 
 

@@ -10,7 +10,6 @@ from zipfile import BadZipFile
 
 from repro.planning.plan import PARITY_ITERATIONS
 from repro.published.logs import Log, LogError, parse
-from repro.published.rules import rule_of
 from repro.runs.failures import Failure, no_number
 from repro.runs.files import RunPath, opened
 from repro.runs.record import LAST_LOSSES
@@ -35,11 +34,10 @@ def measure(unit: Unit, log: Log) -> dict:
     Returns throughput in samples/s, latency in ms per iteration, and memory in MiB if the log states it; LogError if
     the rule cannot be applied.
     """
-    rule = rule_of(unit.rule)
     return {
         "generation": log.generation,
-        "throughput": rule.throughput(log, unit.global_batch),
-        "latency_ms": rule.latency_ms(log, unit.global_batch),
+        "throughput": unit.rule.throughput(log, unit.global_batch),
+        "latency_ms": unit.rule.latency_ms(log, unit.global_batch),
         "memory_mib": log.memory_mib,
     }
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from repro.analysis.difference import Difference
 from repro.published.cases import load_catalogue
-from repro.published.rules import Rule, rule_of
+from repro.published.rules import Rule
 from repro.runs.plan import BENCH, PUBLISHED, Plan
 from repro.runs.unit import Unit
 
@@ -64,24 +64,21 @@ def _of_rule(unit: Unit) -> Iterator[Difference]:
     named = {*unit.stands_for, *unit.derived_from}
     if named and case.name not in named:
         yield Difference(unit.name, "case", ((PLAN, case.name), ("the cases that it is of", ", ".join(sorted(named)))))
-    if _read(unit) != _text(case.rule):
+    if _text(unit.rule) != _text(case.rule):
         yield Difference(
-            unit.name, "measuring rule", ((PLAN, _read(unit)), (f"the report of {case.name}", _text(case.rule)))
+            unit.name, "measuring rule", ((PLAN, _text(unit.rule)), (f"the report of {case.name}", _text(case.rule)))
         )
 
 
 def _of_followed(unit: Unit, followed: Unit) -> Iterator[Difference]:
     """A unit that takes turns with another trains the same, by the same rule."""
-    if _read(unit) != _read(followed):
-        yield Difference(unit.name, "measuring rule", ((PLAN, _read(unit)), (followed.name, _read(followed))))
+    if _text(unit.rule) != _text(followed.rule):
+        said = ((PLAN, _text(unit.rule)), (followed.name, _text(followed.rule)))
+        yield Difference(unit.name, "measuring rule", said)
     own, other = unit.config.as_json(), followed.config.as_json()
     for key in sorted((own.keys() | other.keys()) - OF_VARIANT):
         if own.get(key) != other.get(key):
             yield Difference(unit.name, key, ((PLAN, own.get(key)), (followed.name, other.get(key))))
-
-
-def _read(unit: Unit) -> str:
-    return _text(rule_of(unit.rule))
 
 
 def _text(rule: Rule) -> str:

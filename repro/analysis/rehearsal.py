@@ -72,7 +72,7 @@ def rehearsed(plan: Plan, attempts: Sequence[AttemptRecord], files: RunPath) -> 
     compared = {parity.unit.name: parity for parity in parities(plan, list(attempts))}
     chosen = [unit for unit in plan.units if not is_reference(unit) or not _ended(last.get(unit.name))]
     trainings = (_rehearsed(unit, last.get(unit.name), compared.get(unit.name), files) for unit in chosen)
-    return Rehearsal(tuple(trainings), tuple(skipped["case"] for skipped in plan.skipped))
+    return Rehearsal(tuple(trainings), tuple(skipped.case for skipped in plan.skipped))
 
 
 def _rehearsed(unit: Unit, attempt: AttemptRecord | None, parity: Parity | None, files: RunPath) -> Rehearsed:

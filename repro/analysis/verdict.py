@@ -254,7 +254,7 @@ def judge(
         verdicts=tuple(verdicts),
         comparisons=tuple(comparisons(measured, given)),
         orders=tuple(orders(measured, lambda case: tolerance(case, catalogue, given).value)),
-        skipped=tuple(skipped["case"] for skipped in plan.skipped),
+        skipped=tuple(skipped.case for skipped in plan.skipped),
         failed=sum(result.failed for result in results),
         interrupted=sum(result.interrupted for result in results),
         looks=plan.looks,

@@ -19,6 +19,7 @@ from repro.planning.schedule import Block
 from repro.published.cases import Case
 from repro.published.trainer_config import TrainerConfig
 from repro.runs.environment import Environment
+from repro.runs.failures import Failure
 from repro.runs.plan import Plan
 from repro.runs.record import Run
 from repro.runs.unit import Unit
@@ -161,8 +162,8 @@ class Launcher(ABC):
     def plan(self, cases: Sequence[Case], wanted: Wanted) -> Plan:
         """What to run here of these cases; PlanError as `repro.planning.plan.make_plan` has it."""
 
-    def misfit(self, report: str, config: TrainerConfig) -> dict | None:
-        """Why a training on processors cannot be placed here, as `message` and `values`; None if it can."""
+    def misfit(self, report: str, config: TrainerConfig) -> Failure | None:
+        """Why a training on processors cannot be placed here; None if it can."""
         return None
 
     def data_refusal(self, path: str) -> str | None:

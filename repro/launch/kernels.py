@@ -19,7 +19,8 @@ from repro.launch.check_programs import CheckConfig, ProgramOf
 from repro.models.extensions import folders_of
 from repro.models.programs import KINDS
 from repro.models.registry import specs
-from repro.runs.plan import Plan
+from repro.runs.failures import Failure
+from repro.runs.plan import Plan, SkippedCase
 from repro.runs.unit import TF32
 from repro.utils.filelock import exclusive
 from repro.utils.i18n import N_
@@ -143,13 +144,9 @@ class Kernels:
     def without_wrong(self, plan: Plan) -> Plan:
         """The plan less the units whose program would compute wrongly, which it lists as skipped."""
         wrong = [unit for unit in plan.units if self.of(unit.model, unit.program)]
+        message = N_("its operators compute wrongly on this GPU: {example}")
         left_out = [
-            {
-                "case": unit.name,
-                "model": unit.model,
-                "message": N_("its operators compute wrongly on this GPU: {example}"),
-                "values": {"example": self.of(unit.model, unit.program)[0].text()},
-            }
+            SkippedCase(unit.name, Failure(message, {"example": self.of(unit.model, unit.program)[0].text()}))
             for unit in wrong
         ]
         kept_units = tuple(unit for unit in plan.units if unit not in wrong)

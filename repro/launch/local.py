@@ -29,6 +29,7 @@ from repro.published.cases import Case
 from repro.published.trainer_config import TrainerConfig
 from repro.runs.description import BaselineProgram
 from repro.runs.environment import Environment
+from repro.runs.failures import Failure
 from repro.runs.plan import Plan
 from repro.runs.record import Run
 from repro.utils.errors import PlanError
@@ -73,11 +74,11 @@ class LocalLauncher(Launcher):
     def plan(self, cases: Sequence[Case], wanted: Wanted) -> Plan:
         return make_plan(cases, self.gpus, wanted)
 
-    def misfit(self, report: str, config: TrainerConfig) -> dict | None:
+    def misfit(self, report: str, config: TrainerConfig) -> Failure | None:
         needed, free = memory_mib(report, config), free_mib()
         if needed <= free:
             return None
-        return {"message": MEMORY, "values": {"needed": needed / 1024, "free": free / 1024}}
+        return Failure(MEMORY, {"needed": needed / 1024, "free": free / 1024})
 
     def trace_refusal(self) -> str | None:
         return None if self.gpus else f"{FOR_GPUS}, and nvidia-smi shows none here"

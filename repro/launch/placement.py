@@ -10,6 +10,7 @@ from repro.perfmodel.hardware import HardwareError, of_inventory
 from repro.perfmodel.predict import expect
 from repro.planning.derived import trained_in
 from repro.published.cases import Case
+from repro.runs.failures import Failure
 from repro.utils.i18n import N_
 
 
@@ -54,16 +55,16 @@ MEMORY = N_(
 )
 
 
-def unplaced(cluster: Cluster, ranks: int) -> dict | None:
-    """Why this number of ranks cannot be placed on a cluster, as `message` and `values`; None if they can."""
+def unplaced(cluster: Cluster, ranks: int) -> Failure | None:
+    """Why this number of ranks cannot be placed on a cluster; None if they can."""
     if place(cluster, ranks):
         return None
     sizes = {"ranks": ranks, "nodes": len(cluster.nodes), "per_node": cluster.gpus_per_node}
-    return {"message": PLACES, "values": sizes}
+    return Failure(PLACES, sizes)
 
 
-def misfit_on(cluster: Cluster) -> Callable[[Case], dict | None]:
-    """What says why a case cannot run on a cluster, as `message` and `values`, None if it can.
+def misfit_on(cluster: Cluster) -> Callable[[Case], Failure | None]:
+    """What says why a case cannot run on a cluster, None if it can.
 
     A case is refused for its memory only where the whole range of the estimate lies above what is there, and never on
     a GPU that the model does not know.
@@ -73,20 +74,18 @@ def misfit_on(cluster: Cluster) -> Callable[[Case], dict | None]:
     except HardwareError:
         hardware = None
 
-    def misfit(case: Case) -> dict | None:
+    def misfit(case: Case) -> Failure | None:
         if reason := unplaced(cluster, case.layout.world_size):
             return reason
         held = replace(case, precision=trained_in(case))  # TF32 is a matter of speed, not of memory
         expected = expect(held, hardware) if hardware else None
         if hardware and expected and expected.memory_mib / (1 + expected.memory_uncertainty) > hardware.gpu.memory_mib:
-            return {
-                "message": MEMORY,
-                "values": {
-                    "needed": expected.memory_mib,
-                    "present": hardware.gpu.memory_mib,
-                    "factor": 1 + expected.memory_uncertainty,
-                },
+            values = {
+                "needed": expected.memory_mib,
+                "present": hardware.gpu.memory_mib,
+                "factor": 1 + expected.memory_uncertainty,
             }
+            return Failure(MEMORY, values)
         return None
 
     return misfit

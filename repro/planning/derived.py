@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from repro.published.cases import Case, Layout
+from repro.runs.failures import Failure
+from repro.runs.plan import SkippedCase
 from repro.runs.unit import TF32, Unit
 from repro.utils.errors import PlanError
 from repro.utils.i18n import N_
@@ -15,16 +17,16 @@ NO_PORT = N_("was measured with {framework}, whose program has no port here")
 """Why a case is not run; its figures are audited and shown."""
 
 
-def with_port(cases: Sequence[Case]) -> tuple[list[Case], list[dict]]:
+def with_port(cases: Sequence[Case]) -> tuple[list[Case], tuple[SkippedCase, ...]]:
     """The cases whose program can be run here, and the others as what a plan skips; PlanError if there are only others."""
-    skipped = [
-        {"case": case.name, "model": case.model, "message": NO_PORT, "values": {"framework": case.framework}}
-        for case in cases
-        if not case.ported
-    ]
+    skipped = tuple(
+        SkippedCase(case.name, Failure(NO_PORT, {"framework": case.framework})) for case in cases if not case.ported
+    )
     if skipped and len(skipped) == len(cases):
-        case, reason = cases[0], NO_PORT.format(framework=cases[0].framework)
-        raise PlanError(f"none of these cases can be run: {case.name} {reason}; `make audit` checks its figures")
+        first = skipped[0]
+        raise PlanError(
+            f"none of these cases can be run: {first.case} {first.reason.text()}; `make audit` checks its figures"
+        )
     return [case for case in cases if case.ported], skipped
 
 

@@ -13,15 +13,14 @@ from repro.planning.trainer_config import SEED, SINGLE, small_config
 from repro.published.cases import Layout
 from repro.published.rules import MeanRows
 from repro.published.trainer_config import SYNTHETIC, TrainerConfig, TrainingData
-from repro.runs.plan import REDUCED, Plan
+from repro.runs.plan import REDUCED, Plan, SkippedCase
 from repro.runs.unit import Unit
 from repro.utils.errors import PlanError
-from repro.utils.i18n import N_
 
 KIND = "curves"
 CPU_PROCESSES = 4
 REFERENCE, LAYOUT, CONTROL, ERROR = "reference", "layout", "control", "error"
-RULE = asdict(MeanRows(skip_first=1))
+RULE = MeanRows(skip_first=1)
 ITERATIONS = {"cuda": 200, "cpu": 40}
 LOSS_SCALE = 256.0
 """The first one under AMP, so low that no gradient overflows.
@@ -88,12 +87,7 @@ def make_curve_plan(
     if not chosen:
         raise PlanError(f"CASES={names}: no layout of that name; there are {', '.join(unit.name for unit in fitting)}")
     skipped = tuple(
-        {
-            "case": unit.name,
-            "model": unit.model,
-            "message": N_("needs {needed} GPUs, {present} are here"),
-            "values": {"needed": unit.world_size, "present": gpus},
-        }
+        SkippedCase.too_large(unit.name, needed=unit.world_size, present=gpus)
         for unit in every
         if unit.world_size > (gpus or CPU_PROCESSES)
     )

@@ -16,10 +16,10 @@ from repro.planning.trainer_config import (
 )
 from repro.published.cases import Case
 from repro.published.trainer_config import TrainerConfig
-from repro.runs.plan import PUBLISHED, SMOKE, Plan
+from repro.runs.failures import Failure
+from repro.runs.plan import PUBLISHED, SMOKE, Plan, SkippedCase
 from repro.runs.unit import TF32, Unit
 from repro.utils.errors import PlanError
-from repro.utils.i18n import N_
 from repro.utils.sequential import Looks, make_looks
 from repro.utils.stats import order_coverage
 
@@ -83,7 +83,7 @@ def make_plan(
     gpus: int,
     wanted: Wanted = Wanted(),
     processes: int = SMOKE_PROCESSES,
-    misfit: Callable[[Case], dict | None] = lambda case: None,
+    misfit: Callable[[Case], Failure | None] = lambda case: None,
 ) -> Plan:
     """Plan a run of `cases` on a machine or a cluster.
 
@@ -92,7 +92,7 @@ def make_plan(
     cases : the chosen cases, of one model or several.
     gpus : number of GPUs that may be used.
     processes : most ranks of a smoke run.
-    misfit : why a case cannot run although there are enough GPUs, as `message` and `values`; None if it can.
+    misfit : why a case cannot run although there are enough GPUs; None if it can.
 
     Raises
     ------
@@ -116,15 +116,19 @@ def make_plan(
     cases = [in_precision(case, wanted.precision) for case in cases] if wanted.precision else cases
     cases = of_length(cases, wanted.iterations) if wanted.iterations else cases
     fitting = [case for case in cases if case.layout.world_size <= gpus]
-    skipped = foreign + (
-        [] if max_gpus else [_too_large(case, gpus) for case in cases if case.layout.world_size > gpus]
+    too_large = (
+        ()
+        if max_gpus
+        else tuple(
+            SkippedCase.too_large(case.name, needed=case.layout.world_size, present=gpus)
+            for case in cases
+            if case not in fitting
+        )
     )
-    refused = [(case, reason) for case in fitting if (reason := misfit(case))]
-    skipped += [{"case": case.name, "model": case.model, **reason} for case, reason in refused]
-    fitting = [case for case in fitting if case not in [case for case, _ in refused]]
+    refused = tuple(SkippedCase(case.name, reason) for case in fitting if (reason := misfit(case)))
+    fitting = [case for case in fitting if case.name not in {skipped.case for skipped in refused}]
     if refused and not fitting and not max_gpus:
-        case, reason = refused[0]
-        raise PlanError(f"none of these cases fits: {case.name} {reason['message'].format(**reason['values'])}")
+        raise PlanError(f"none of these cases fits: {refused[0].case} {refused[0].reason.text()}")
     if not fitting and not max_gpus:
         smallest = min(case.layout.world_size for case in cases)
         raise PlanError(
@@ -135,7 +139,9 @@ def make_plan(
     units += _shrunk_units(shrunk_cases(cases, gpus, max_gpus) if max_gpus else [], units)
     units.sort(key=lambda unit: unit.cost)
     planned = _in_turn(units, wanted)
-    return Plan(PUBLISHED, "cuda", wanted.repeats or MOST_REPEATS, planned, tuple(skipped), looks=looks)
+    return Plan(
+        PUBLISHED, "cuda", wanted.repeats or MOST_REPEATS, planned, (*foreign, *too_large, *refused), looks=looks
+    )
 
 
 def verdict_looks() -> Looks:
@@ -175,7 +181,7 @@ def _shrunk_units(pairs: list[tuple[Case, Case]], published: list[Unit]) -> list
 
 def _key(unit: Unit) -> str:
     """A key that is equal for units with the same configuration and measuring rule."""
-    return json.dumps([replace(unit.config, case="").as_json(), unit.rule], sort_keys=True)
+    return json.dumps([replace(unit.config, case="").as_json(), asdict(unit.rule)], sort_keys=True)
 
 
 def _in_turn(units: Sequence[Unit], wanted: Wanted) -> tuple[Unit, ...]:
@@ -222,15 +228,6 @@ def _baselines(unit: Unit, names: tuple[str, ...]) -> list[Unit]:
     ]
 
 
-def _too_large(case: Case, gpus: int) -> dict:
-    return {
-        "case": case.name,
-        "model": case.model,
-        "message": N_("needs {needed} GPUs, {present} are here"),
-        "values": {"needed": case.layout.world_size, "present": gpus},
-    }
-
-
 def _published_unit(case: Case) -> Unit:
     """The unit of a case; it covers the case unless it was derived from the published one."""
     published = case.published_as
@@ -239,7 +236,7 @@ def _published_unit(case: Case) -> Unit:
         case.name,
         case.model,
         config_of(case, "cuda"),
-        asdict(case.rule),
+        case.rule,
         case.global_batch,
         stands_for,
         derived_from=derived_from,
@@ -264,4 +261,4 @@ def _smoke_units(cases: Sequence[Case], processes: int) -> tuple[Unit, ...]:
 
 
 def _smoke_unit(name: str, case: Case, config: TrainerConfig) -> Unit:
-    return Unit(name, case.model, replace(config, case=name), asdict(case.rule), SMOKE_GLOBAL_BATCH, report=case.report)
+    return Unit(name, case.model, replace(config, case=name), case.rule, SMOKE_GLOBAL_BATCH, report=case.report)

@@ -1,6 +1,6 @@
 """Plans a profile: short runs of published cases and their baselines, just long enough to reach a steady state."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from repro.published.rules import MeanRows
 from repro.runs.plan import Plan
@@ -10,7 +10,7 @@ KIND = "profile"
 ITERATIONS, INTERVAL = 40, 10
 """Iterations of each attempt, and iterations per printed row: a profile is made of the last interval."""
 FOR_GPUS = "make profile traces what a GPU does"
-RULE = asdict(MeanRows(skip_first=1))
+RULE = MeanRows(skip_first=1)
 
 
 def as_profile(plan: Plan) -> Plan:

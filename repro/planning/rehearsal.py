@@ -17,7 +17,8 @@ from repro.published.cases import Case, Layout
 from repro.published.census import parameter_tensors
 from repro.published.ports import published_program
 from repro.published.trainer_config import SYNTHETIC, TrainerConfig, TrainingData
-from repro.runs.plan import REDUCED, Plan
+from repro.runs.failures import Failure
+from repro.runs.plan import REDUCED, Plan, SkippedCase
 from repro.runs.unit import Unit
 from repro.utils.errors import PlanError
 
@@ -34,8 +35,8 @@ PAIR_MIB, RANK_MIB = 0.036, 0.2
 0.8.0 keeps the whole plan, and on the CPU a sum over ranks is a copy from each to each. From the peaks of ResNet50 on 1, 4
 and 8 ranks (435, 616 and 1016 MiB); those of BERT and of the GPTs on 8 ranks lie within 15%."""
 
-Misfit = Callable[[str, TrainerConfig], dict | None]
-"""Why a configuration cannot be placed, as `message` and `values`; None if it can."""
+Misfit = Callable[[str, TrainerConfig], Failure | None]
+"""Why a configuration of a report cannot be placed; None if it can."""
 
 
 def make_rehearsal_plan(
@@ -63,17 +64,14 @@ def make_rehearsal_plan(
     chosen = _of_length(cases, iterations) if iterations else cases
     pairs = [(case, _on_ranks(changed, most_ranks)) for case, changed in zip(cases, chosen, strict=True)]
     reasons = [misfit(changed.report, rehearsal_config(changed)) for _, changed in pairs]
-    skipped = tuple(
-        {"case": case.name, "model": case.model, **reason}
-        for (case, _), reason in zip(pairs, reasons, strict=True)
-        if reason
-    ) + tuple(foreign)
+    refused = tuple(SkippedCase(case.name, reason) for case, reason in zip(cases, reasons, strict=True) if reason)
+    skipped = (*refused, *foreign)
     units: dict[str, Unit] = {}
     for (case, changed), reason in zip(pairs, reasons, strict=True):
         for unit in () if reason else _units(case, changed):
             _add(units, unit)
     if not units:
-        raise PlanError(f"none of these cases can be placed: {skipped[0]['message'].format(**skipped[0]['values'])}")
+        raise PlanError(f"none of these cases can be placed: {skipped[0].reason.text()}")
     ordered = sorted(_with_references(units), key=lambda unit: unit.world_size)
     planned = tuple(variant for unit in ordered for variant in _in_programs(unit, programs))
     return Plan(REDUCED, "cpu", 1, planned, skipped, KIND)
@@ -138,7 +136,7 @@ def _units(case: Case, changed: Case) -> list[Unit]:
         config.case,
         case.model,
         config,
-        asdict(changed.rule),
+        changed.rule,
         config.global_batch,
         stands_for=(case.name,) if whole else (),
         derived_from=() if whole else (case.name,),

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from repro.report.charts.canvas import INKS, MARGIN
+from repro.report.charts.canvas import INKS, MARGIN, PHONE
 from repro.report.document import (
     TEMPLATES,
     Attachment,
@@ -25,6 +25,7 @@ from repro.report.document import (
     Table,
     template,
 )
+from repro.report.paper import NAME_LENGTH, SENTENCE_LENGTH, print_class
 from repro.utils.i18n import Translate, catalogue
 from repro.utils.printable import visible
 
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 EMBEDDED_BYTES = 2**20
-NAME, SENTENCE = 14, 48
-WIDE = 9
-"""Columns from which a table is printed in smaller type, to fit on A4."""
 LANGUAGE_TAGS = {"zh": "zh-CN", "en": "en"}
 LANGUAGE_NAMES = {"zh": "中文", "en": "English"}
 MARKS = re.compile(r"\[(?P<label>[^\[\]]+)\]\((?P<target>[^()\s]+)\)|\*\*(?P<stress>[^*]+)\*\*")
@@ -79,7 +77,7 @@ def block_functions(attachment: Callable[[Attachment], dict], resolve: Resolve |
         "inline": inline,
         "attached": attachment,
         "sortable": sortable,
-        "wide": lambda table: len(table.columns) >= WIDE,
+        "print_class": print_class,
         "cell_class": cell_class,
     }
 
@@ -169,7 +167,7 @@ def cell_class(cell: Cell, column: Column, table: Table) -> str:
         width = "number"
     elif len(table.columns) > 2:
         length = len(MARKS.sub(lambda mark: mark["label"] or mark["stress"], cell.text))
-        width = "short" if length < NAME else "name" if length < SENTENCE else "sentence"
+        width = "short" if length < NAME_LENGTH else "name" if length < SENTENCE_LENGTH else "sentence"
     return " ".join(filter(None, (width, cell.tone, "minor" if column.minor else "")))
 
 
@@ -223,7 +221,8 @@ def inline(figure: Figure, prefix: str) -> Markup:
     svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
     svg = re.sub(r'(url\(|href=")#', rf"\1#{prefix}-", svg)
     svg = re.sub(r'viewBox="[^"]*"', lambda box: _without_margin(box[0]), svg, count=1)
-    label = f'<svg role="img" aria-label="{escape(figure.alternative)}" '
+    kind = ' class="phone"' if float(svg.split('viewBox="')[1].split()[2]) <= PHONE else ""
+    label = f'<svg role="img"{kind} aria-label="{escape(figure.alternative)}" '
     return Markup(svg[svg.index("<svg") :].replace("<svg ", label, 1))
 
 

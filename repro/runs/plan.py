@@ -7,8 +7,10 @@ from dataclasses import asdict, dataclass, fields
 from repro.published.trainer_config import NAME
 from repro.published.validators import bounded, one_of, several, table
 from repro.runs import unit
+from repro.runs.failures import Failure
 from repro.runs.form import REPEATS, UNITS, message
 from repro.runs.unit import Unit
+from repro.utils.i18n import N_
 from repro.utils.sequential import Look, Looks
 
 BENCH = "bench"
@@ -25,12 +27,34 @@ FORM = table(
         "repeats": bounded(1, REPEATS),
         "units": several(unit.FORM, UNITS),
         "skipped": several(
-            table({"case": NAME, "model": NAME, "message": message, "values": table({})}, ("case", "message")), UNITS
+            table({"case": NAME, "message": message, "values": table({})}, ("case", "message", "values")), UNITS
         ),
         "looks": several(LOOK, REPEATS),
     }
 )
 """A plan in `run.json` of any release."""
+
+
+@dataclass(frozen=True)
+class SkippedCase:
+    """A case, or a unit of a run that compares losses, that a run does not train, and why."""
+
+    case: str
+    reason: Failure
+
+    @classmethod
+    def too_large(cls, case: str, needed: int, present: int) -> SkippedCase:
+        """One that needs more GPUs than there are."""
+        return cls(case, Failure(N_("needs {needed} GPUs, {present} are here"), {"needed": needed, "present": present}))
+
+    def as_json(self) -> dict:
+        """The form that a run's record has."""
+        return {"case": self.case, "message": self.reason.message, "values": self.reason.values}
+
+    @classmethod
+    def from_json(cls, content: dict) -> SkippedCase:
+        """The one of a run's record."""
+        return cls(content["case"], Failure.from_json(content))
 
 
 @dataclass(frozen=True)
@@ -49,7 +73,7 @@ class Plan:
     device: str
     repeats: int
     units: tuple[Unit, ...]
-    skipped: tuple[dict, ...] = ()
+    skipped: tuple[SkippedCase, ...] = ()
     kind: str = BENCH
     looks: Looks = ()
 
@@ -78,8 +102,12 @@ class Plan:
     def as_json(self) -> dict:
         """The plan as a run's record keeps it."""
         values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        looks = tuple(map(asdict, self.looks))
-        return {**values, "units": tuple(unit.as_json() for unit in self.units), "looks": looks}
+        return {
+            **values,
+            "units": tuple(unit.as_json() for unit in self.units),
+            "skipped": tuple(case.as_json() for case in self.skipped),
+            "looks": tuple(map(asdict, self.looks)),
+        }
 
     @classmethod
     def from_json(cls, content: dict) -> Plan:
@@ -88,7 +116,7 @@ class Plan:
             **{
                 **content,
                 "units": tuple(Unit.from_json(unit) for unit in content["units"]),
-                "skipped": tuple(content["skipped"]),
+                "skipped": tuple(map(SkippedCase.from_json, content["skipped"])),
                 "looks": tuple(Look(**look) for look in content.get("looks", ())),
             }
         )

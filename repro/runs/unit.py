@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from repro.models.programs import PUBLISHED as PUBLISHED_PROGRAM
 from repro.published import trainer_config
 from repro.published.cases import Case, load_catalogue
-from repro.published.rules import kinds, rule_of
+from repro.published.rules import Rule, kinds, rule_of
 from repro.published.trainer_config import COUNT, ITERATIONS, NAME, TrainerConfig
 from repro.published.validators import bounded, one_of, optional, several, table, text
 from repro.runs.form import FLAG, REPEATS, UNITS
@@ -58,7 +59,7 @@ class Unit:
     Parameters
     ----------
     config : the trainer's configuration, without its output folder.
-    rule : the measuring rule, the fields of its class in `repro.published.rules`.
+    rule : how throughput is read off its logs.
     global_batch : samples per iteration of all ranks together.
     stands_for : the published cases that it represents: one at the published scale; at the smoke scale all that shrink
         to this configuration, none if it is only a reference for parity.
@@ -80,7 +81,7 @@ class Unit:
     name: str
     model: str
     config: TrainerConfig
-    rule: dict
+    rule: Rule
     global_batch: int
     stands_for: tuple[str, ...] = ()
     reference: str | None = None
@@ -134,16 +135,18 @@ class Unit:
     @classmethod
     def from_json(cls, content: dict) -> Unit:
         """A unit of a run's record, in the terms of `repro.runs.translation`."""
-        values = {key: tuple(content.get(key, ())) for key in ("stands_for", "derived_from")}
-        name, config = content.get("case", ""), TrainerConfig.from_json(content["config"])
+        values: dict[str, Any] = {key: tuple(content.get(key, ())) for key in ("stands_for", "derived_from")}
+        config, rule = TrainerConfig.from_json(content["config"]), rule_of(content["rule"])
+        name = content.get("case", "")
         case = load_catalogue().by_name.get(name)
-        return cls(**{**content, **values, "config": config, "case": case, "unknown_case": "" if case else name})
+        values |= {"config": config, "rule": rule, "case": case, "unknown_case": "" if case else name}
+        return cls(**{**content, **values})
 
     def as_json(self) -> dict:
         """The unit as a run's record has it."""
         values = {name: value for name, value in vars(self).items() if name != "unknown_case"}
         case = self.case.name if self.case else self.unknown_case
-        return {**values, "config": self.config.as_json(), "case": case}
+        return {**values, "config": self.config.as_json(), "rule": asdict(self.rule), "case": case}
 
 
 def configuration(unit: Unit) -> list:
@@ -157,6 +160,5 @@ def configuration(unit: Unit) -> list:
     if unit.baseline_of and (not switches.get("unfused") or switches.get("megatron")):
         left_out, program = left_out | {"program"}, ""
     config = {name: value for name, value in unit.config.as_json().items() if name not in left_out}
-    rule = rule_of(unit.rule)
-    measured_by = [rule.kind, rule.parameters]
+    measured_by = [unit.rule.kind, unit.rule.parameters]
     return [config, unit.precision, unit.framework, program, unit.variant, measured_by]

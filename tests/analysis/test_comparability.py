@@ -11,6 +11,7 @@ from repro.planning.plan import Wanted, make_plan
 from repro.planning.trainer_config import config_of
 from repro.published.cases import Layout, load_catalogue
 from repro.published.figures import load_published_cluster
+from repro.published.rules import LastRows, MeanRows
 from repro.utils.i18n import catalogue
 from tests.support.attempts import recorded
 from tests.support.configs import configured
@@ -103,7 +104,7 @@ def test_iterations_count_where_the_rule_reads_others():
 
 def test_another_rule_is_named():
     unit = unit_of(EIGHT)
-    for rule in ({**unit.rule, "rows": 4}, {"kind": "mean_rows", "skip_first": 1}):
+    for rule in (LastRows(rows=4), MeanRows(skip_first=1)):
         (reason,) = configuration_reasons(EIGHT, replace(unit, rule=rule))
         assert reason.aspect == "configuration:rule" and reason.expected == "last_rows {'rows': 5}"
 

@@ -98,7 +98,7 @@ def test_layouts_and_precisions_are_compared_with_one_device_in_fp32():
 
 def test_what_does_not_fit_is_named():
     plan = make_curve_plan(2, TEXT)
-    assert "gpt_fp32_tp4" in {each["case"] for each in plan.skipped}
+    assert "gpt_fp32_tp4" in {skipped.case for skipped in plan.skipped}
     assert all(unit.world_size <= 2 for unit in plan.units)
 
 

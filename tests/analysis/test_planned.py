@@ -1,12 +1,13 @@
 """A plan agrees with the catalogue and with itself, or what does not is named."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 from repro.analysis.planned import contradictions
 from repro.planning.plan import Wanted, make_plan
 from repro.published.cases import load_catalogue
+from repro.published.rules import MeanRows
 from repro.runs.unit import Unit
 
 NAME = "resnet50_0808_1n2g_bs128"
@@ -15,7 +16,7 @@ PLAN = make_plan(
     2,
     Wanted(scale="published", repeats=2, baselines=("pytorch",), programs=("published", "tuned")),
 )
-RULE = PLAN.units[0].rule
+RULE = asdict(PLAN.units[0].rule)
 
 
 def said(plan, command="make bench"):
@@ -79,7 +80,7 @@ def test_the_rule_of_a_baseline_is_that_of_its_unit():
 
 
 def test_other_kinds_of_runs_and_models_from_outside_have_rules_of_their_own():
-    every = tuple(replace(unit, rule={**unit.rule, "skip_first": 7}) for unit in PLAN.units)
+    every = tuple(replace(unit, rule=MeanRows(skip_first=7)) for unit in PLAN.units)
     assert said(replace(PLAN, kind="curves", units=every)) == []
     own = {"case": None, "report": "of-another", "stands_for": ("x",), "tuned_of": None, "baseline_of": None}
     assert said(replace(PLAN, units=tuple(replace(unit, **own) for unit in every))) == []

@@ -190,8 +190,8 @@ def test_cases_of_a_wrong_model_are_left_out(plan, wrong):
     kept = wrong.without_wrong(plan)
     assert {unit.model for unit in kept.units} == {unit.model for unit in plan.units} - {"resnet50"}
     added = [skipped for skipped in kept.skipped if skipped not in plan.skipped]
-    assert {skipped["case"] for skipped in added} == {unit.name for unit in plan.units if unit.model == "resnet50"}
-    assert "relative error 2.7e+00" in Failure.from_json(added[0]).text(str)
+    assert {skipped.case for skipped in added} == {unit.name for unit in plan.units if unit.model == "resnet50"}
+    assert "relative error 2.7e+00" in added[0].reason.text()
     assert Plan.from_json(json.loads(json.dumps(kept.as_json()))) == kept
 
 

@@ -18,6 +18,7 @@ from repro.launch.agent.ranks import children, new_ranks
 from repro.launch.attempt import Limits, Tail
 from repro.launch.local_attempt import LocalAttempt, local_attempts
 from repro.published.cases import Layout
+from repro.published.rules import MeanRows
 from repro.runs.failures import Failure, explain_logs, last_lines
 from repro.runs.unit import Unit
 from repro.utils.ports import free_port
@@ -185,7 +186,7 @@ def test_what_decides_on_tf32_is_that_of_the_unit(tmp_path, monkeypatch):
     attempt_of = local_attempts(Limits(total_s=20), None, environment={"LD_PRELOAD": ""}, baseline=("python",))
     found = {}
     for name, more in (("fp32", {}), ("tf32", {"tf32": True}), ("pytorch", {"tf32": True, "baseline_of": "tf32"})):
-        attempt_of(Unit(name, "gpt", config, {}, 8, **more), tmp_path / name).run()
+        attempt_of(Unit(name, "gpt", config, MeanRows(skip_first=1), 8, **more), tmp_path / name).run()
         seen = dict(line.partition("=")[::2] for line in (tmp_path / name / "environment").read_text().splitlines())
         found[name] = {each: seen[each] for each in (*TF32, "NVIDIA_TF32_OVERRIDE") if each in seen}
     assert found == {"fp32": {}, "tf32": TF32, "pytorch": {}}

@@ -24,7 +24,7 @@ def test_a_case_that_cannot_fit_is_left_out_with_the_reason(monkeypatch):
     )
     cases = load_catalogue().select("gpt", None)
     plan = make_plan(cases, 8, Wanted(scale="published"), misfit=misfit_on(small))
-    reasons = {skipped["case"]: skipped["message"].format(**skipped["values"]) for skipped in plan.skipped}
+    reasons = {skipped.case: skipped.reason.text() for skipped in plan.skipped}
     assert any(reason.startswith("needs about ") and "performance model" in reason for reason in reasons.values())
     assert any(reason == "needs 32 GPUs, 8 are here" for reason in reasons.values())
     assert not {unit.name for unit in plan.units} & reasons.keys()
@@ -42,4 +42,4 @@ def test_ranks_that_cannot_be_shared_out_are_a_reason():
     cluster = replace(V100, gpu="", nodes=NODES[:3], gpus_per_node=8)
     case = next(case for case in load_catalogue().select("gpt", None) if case.layout.world_size == 16)
     reason = misfit_on(replace(cluster, gpus_per_node=5))(case)
-    assert reason["message"].format(**reason["values"]).startswith("16 ranks cannot be shared out equally among 3")
+    assert reason.text().startswith("16 ranks cannot be shared out equally among 3")

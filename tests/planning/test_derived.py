@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -69,7 +69,9 @@ def test_equal_configurations_run_once_and_name_all_they_come_from():
         "DP_32x1x1_64_1536x16",
         "2D_8x1x1_16_1536x16",
     )
-    configurations = [json.dumps([replace(unit.config, case="").as_json(), unit.rule]) for unit in units.values()]
+    configurations = [
+        json.dumps([replace(unit.config, case="").as_json(), asdict(unit.rule)]) for unit in units.values()
+    ]
     assert len(set(configurations)) == len(configurations)
     derived = [name for unit in units.values() for name in unit.derived_from]
     stood_for = [name for unit in units.values() for name in unit.stands_for]

@@ -46,7 +46,7 @@ def test_smoke_runs_every_case_once(model):
         layout = unit.config.layout
         assert unit.world_size <= SMOKE_PROCESSES
         assert unit.config.micro_batch * layout.data * unit.config.accumulation_steps == SMOKE_GLOBAL_BATCH
-        assert unit.config.iterations >= unit.rule["last_row" if unit.rule["kind"] == "stamps" else "repeats"]
+        assert unit.config.iterations >= unit.rule.parameters.get("last_row", unit.rule.repeats)
         assert unit.reference is None or names.index(unit.reference) < names.index(unit.name)
 
 
@@ -62,7 +62,7 @@ def test_the_published_scale_runs_what_fits_and_says_what_does_not():
     assert plan.scale == "published"
     assert {unit.name for unit in plan.units} == {case.name for case in cases if case.layout.world_size <= 8}
     assert len(plan.units) + len(plan.skipped) == len(cases)
-    assert all(skip["values"]["needed"] > 8 for skip in plan.skipped)
+    assert all(skip.reason.values["needed"] > 8 for skip in plan.skipped)
 
 
 def test_published_shapes_reach_the_trainer_unchanged():

@@ -12,6 +12,7 @@ from repro.planning.rehearsal import (
 )
 from repro.published.cases import Layout, load_catalogue
 from repro.published.trainer_config import TrainerConfig, TrainingData
+from repro.runs.failures import Failure
 from repro.trainers.config import parse
 from repro.utils.errors import PlanError
 
@@ -85,11 +86,11 @@ def test_the_tuned_program_trains_on_synthetic_batches():
 
 
 def test_a_case_that_cannot_be_placed_is_skipped_with_the_reason():
-    def misfit(report: str, config: TrainerConfig) -> dict | None:
-        return {"message": "{ranks} ranks", "values": {"ranks": 8}} if config.layout.data == 8 else None
+    def misfit(report: str, config: TrainerConfig) -> Failure | None:
+        return Failure("{ranks} ranks", {"ranks": 8}) if config.layout.data == 8 else None
 
     plan = plan_of("bert_1n?g_bs96", misfit=misfit)
-    assert [skipped["case"] for skipped in plan.skipped] == ["bert_1n8g_bs96"]
+    assert [skipped.case for skipped in plan.skipped] == ["bert_1n8g_bs96"]
     with pytest.raises(PlanError, match="none of these cases can be placed: 8 ranks"):
         plan_of("bert_1n8g_bs96", misfit=misfit)
 

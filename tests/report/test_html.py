@@ -8,8 +8,9 @@ from dataclasses import replace
 import html5lib
 import pytest
 
-from repro.report.document import Attachment, Cell, Section, Table, Text
+from repro.report.document import Attachment, Cell, Column, Section, Table, Text
 from repro.report.html import EMBEDDED_BYTES, attached, html, prose
+from repro.report.paper import SIZES, print_class
 from tests.support.sample_report import sample
 
 HTML = "{http://www.w3.org/1999/xhtml}"
@@ -126,3 +127,18 @@ def test_languages_must_have_the_same_numbers(documents, tmp_path):
 def test_table_refuses_a_row_of_another_length():
     with pytest.raises(ValueError, match="1 cells for 0 columns"):
         Table("t", (), ((Cell("a"),),))
+
+
+def test_a_table_with_more_to_show_is_printed_smaller():
+    def of(columns):
+        titles = tuple(Column("Modelled (samples/s)", numeric=True) for _ in range(columns))
+        return print_class(Table("t", titles, (tuple(Cell("12345.6", 12345.6) for _ in titles),)))
+
+    names = [of(columns) for columns in range(1, 16)]
+    assert names[0] == "" and names == sorted(names, key=list(SIZES).index), "never larger with a further column"
+    assert set(names) == set(SIZES)
+
+
+def test_the_sizes_of_print_are_those_of_the_style_sheet(page):
+    rules = dict(re.findall(r"table(?:\.(\w+))? \{ font-size: ([\d.]+)pt", page))
+    assert {name: float(size) for name, size in rules.items()} == SIZES

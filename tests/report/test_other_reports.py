@@ -43,7 +43,7 @@ seen = {
     "tolerances": {case.name: tolerance(case, catalogue).value for case in catalogue.ported},
     "labels": [subject(unit) for unit in units],
     "units": [unit.name for unit in planned.units],
-    "skipped": {each["case"]: each["message"].format(**each["values"]) for each in planned.skipped},
+    "skipped": {each.case: each.reason.text() for each in planned.skipped},
     "plan": plan_json(plan_rows(catalogue.select("resnet50"), describe("v100x32")), describe("v100x32"))["cases"],
     "site": [
         markdown(made, pathlib.Path("."))

@@ -37,6 +37,7 @@ from repro.published.cases import Case
 from repro.published.trainer_config import TrainerConfig
 from repro.runs.description import BaselineProgram
 from repro.runs.environment import Environment
+from repro.runs.failures import Failure
 from repro.runs.plan import PUBLISHED, SMOKE, Plan
 from repro.runs.unit import TF32
 from repro.utils.errors import PlanError
@@ -178,7 +179,7 @@ class ClusterLauncher(Launcher):
             misfit=misfit_on(cluster),
         )
 
-    def misfit(self, report: str, config: TrainerConfig) -> dict | None:
+    def misfit(self, report: str, config: TrainerConfig) -> Failure | None:
         return unplaced(self.target.cluster, config.layout.world_size)
 
     def trace_refusal(self) -> str | None:

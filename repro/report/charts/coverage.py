@@ -20,8 +20,9 @@ from repro.report.charts.canvas import (
     Ink,
     legend_height,
     text_width,
+    under,
 )
-from repro.report.charts.lines import TOP, sentence
+from repro.report.charts.lines import sentence
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -74,9 +75,9 @@ class CoverageChart:
         heights = [LINE * max(len(cells[row, n]) for n in gpus) + SPACE for row in rows]
         used = [level for level in LEVELS if self.counts[level]]
         legend = [f"{self.levels[level]}: {self.counts[level]}" for level in used]
-        head = TOP + legend_height(legend) + 16
+        head = under(self.subtitle) + legend_height(legend) + 16
         canvas = Canvas(head + sum(heights) + 4, self.title, self.subtitle)
-        canvas.legend(TOP, legend, lambda index, x, y: _box(canvas, used[index], x + 4 / WIDTH, y))
+        canvas.legend(legend, lambda index, x, y: _box(canvas, used[index], x + 4 / WIDTH, y))
         left = max(text_width(row) for row in rows) + 12
         lefts = _column_lefts(cells, rows, gpus, left)
         for n in gpus:

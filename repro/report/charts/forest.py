@@ -6,8 +6,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from repro.report.charts.canvas import GRID, PAPER, STYLES, TEXT, WIDTH, Canvas, Style, legend_height, text_width
-from repro.report.charts.lines import TOP, sentence
+from repro.report.charts.canvas import (
+    GRID,
+    PAPER,
+    PHONE,
+    SIZE,
+    STYLES,
+    TEXT,
+    Canvas,
+    Style,
+    fitting,
+    legend_height,
+    text_width,
+    under,
+)
+from repro.report.charts.lines import sentence
 from repro.report.numbers import ratio, short, span
 
 if TYPE_CHECKING:
@@ -103,14 +116,15 @@ class ForestChart:
 
     def draw(self) -> Drawing:
         height = HEADING * len(self.groups) + self._row * len(self._rows)
-        head = TOP + legend_height(self.series) + (TITLE if any(self.panels) else 0)
-        canvas = Canvas(head + height + 22, self.title, self.subtitle)
-        canvas.legend(TOP, self.series, canvas.dots([_dot(style, filled=True) for style in self.styles]))
+        head = under(self.subtitle, PHONE) + legend_height(self.series, PHONE) + (TITLE if any(self.panels) else 0)
+        canvas = Canvas(head + height + 22, self.title, self.subtitle, PHONE)
+        canvas.legend(self.series, canvas.dots([_dot(style, filled=True) for style in self.styles]))
         headings = [text_width(heading, bold=True) for heading, _rows in self.groups]
         left = max(*headings, *(text_width(row.label) for row in self._rows)) + GAP
-        width = (WIDTH - left) / len(self.panels)
+        width = (PHONE - left) / len(self.panels)
         for panel, title in enumerate(self.panels):
-            canvas.text(left + panel * width, head - 5, title, weight="bold")
+            size = fitting(title, SIZE, width - GAP, bold=True)
+            canvas.text(left + panel * width, head - 5, title, size=size, weight="bold")
             axes = canvas.axes(left + panel * width, head, width - GAP, height)
             self._scale(axes, height)
             for at, _label, row in self._places():

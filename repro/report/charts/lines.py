@@ -9,7 +9,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from repro.report.charts.canvas import GRID, MUTED, PAPER, SIZE, STYLES, WIDTH, Canvas, Style, legend_height, text_width
+from repro.report.charts.canvas import (
+    GRID,
+    MUTED,
+    PAPER,
+    SIZE,
+    STYLES,
+    WIDTH,
+    Canvas,
+    Style,
+    legend_height,
+    text_width,
+    under,
+)
 from repro.report.numbers import short
 
 if TYPE_CHECKING:
@@ -17,7 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
-TOP = 46
 LABEL_GAP = 13
 WARM_UP = 0.1
 """Share of a series that does not set the scale of its field."""
@@ -75,7 +86,7 @@ class LineChart:
     def draw(self) -> Drawing:
         canvas = Canvas(304, self.title, self.subtitle)
         right = max(text_width(line.label) for line in self._all) + 14
-        axes = canvas.axes(42, TOP, WIDTH - 42 - right, 304 - TOP - 38)
+        axes = canvas.axes(42, under(self.subtitle), WIDTH - 42 - right, 304 - under(self.subtitle) - 38)
         axes.grid(axis="y", color=GRID.light, linewidth=0.8)
         if self.ideal:
             axes.plot(*zip(*self.ideal.points, strict=True), color=MUTED.light, linewidth=0.9, linestyle=(0, (6, 3)))
@@ -176,9 +187,9 @@ class GridChart:
         lines = -(-len(self.fields) // self.columns)
         field, labels = 96, max([series for _, series in self.fields], key=len)
         names = [line.label for line in labels] if len(labels) > 1 else []
-        head = TOP + legend_height(names)
+        head = under(self.subtitle) + legend_height(names)
         canvas = Canvas(head + lines * field, self.title, self.subtitle)
-        canvas.legend(TOP, names, _line_handles(labels))
+        canvas.legend(names, _line_handles(labels))
         width = WIDTH / self.columns
         for i, (title, series) in enumerate(self.fields):
             left, top = (i % self.columns) * width, head + (i // self.columns) * field

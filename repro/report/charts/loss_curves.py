@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from repro.report.charts.canvas import GRID, MUTED, SIZE, STYLES, TEXT, WIDTH, Canvas, Style, legend_height
-from repro.report.charts.lines import TOP, number, sentence
+from repro.report.charts.canvas import GRID, MUTED, SIZE, STYLES, TEXT, WIDTH, Canvas, Style, legend_height, under
+from repro.report.charts.lines import number, sentence
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -71,9 +71,9 @@ class CurveChart:
 
     def draw(self) -> Drawing:
         labels = [self.reference_label, *(group.label for group, _style in self._drawn)]
-        head = TOP + legend_height(labels)
+        head = under(self.subtitle) + legend_height(labels)
         canvas = Canvas(head + LOSS_HEIGHT + GAP + DEVIATION_HEIGHT + 38, self.title, self.subtitle)
-        canvas.legend(TOP, labels, self._handle)
+        canvas.legend(labels, self._handle)
         above = canvas.axes(LEFT, head, WIDTH - LEFT - 12, LOSS_HEIGHT)
         below = canvas.axes(LEFT, head + LOSS_HEIGHT + GAP, WIDTH - LEFT - 12, DEVIATION_HEIGHT)
         length = max(len(losses) for losses in self.references)

@@ -18,8 +18,9 @@ from repro.report.charts.canvas import (
     Style,
     legend_height,
     text_width,
+    under,
 )
-from repro.report.charts.lines import TOP, sentence, spread_out
+from repro.report.charts.lines import sentence, spread_out
 from repro.report.charts.series import AS_PUBLISHED, style
 from repro.report.numbers import percentage, short
 
@@ -88,9 +89,9 @@ class OverlayChart:
 
     def draw(self) -> Drawing:
         rows = -(-len(self.panels) // COLUMNS)
-        head = TOP + legend_height(self.names)
+        head = under(self.subtitle) + legend_height(self.names)
         canvas = Canvas(head + rows * PANEL + 10, self.title, self.subtitle)
-        canvas.legend(TOP, self.names, lambda index, x, y: _handle(index, x, y))
+        canvas.legend(self.names, lambda index, x, y: _handle(index, x, y))
         panel_width = WIDTH / COLUMNS
         for index, panel in enumerate(self.panels):
             left, top = (index % COLUMNS) * panel_width, head + (index // COLUMNS) * PANEL

@@ -13,6 +13,7 @@ from repro.report.charts.canvas import (
     GRID,
     MUTED,
     PAPER,
+    PHONE,
     SIZE,
     STYLES,
     TEXT,
@@ -22,8 +23,9 @@ from repro.report.charts.canvas import (
     fill,
     legend_height,
     text_width,
+    under,
 )
-from repro.report.charts.lines import TOP, number, sentence
+from repro.report.charts.lines import number, sentence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,10 +89,10 @@ class BarChart:
     def draw(self) -> Drawing:
         row_height = 7 + 13 * len(self.series)
         legend = self.series if self._several else ()
-        head = TOP + legend_height(legend) + (14 if self.panels[0].title or self.limit else 0)
+        head = under(self.subtitle) + legend_height(legend) + (14 if self.panels[0].title or self.limit else 0)
         height = len(self.rows) * row_height
         canvas = Canvas(head + height + 8, self.title, self.subtitle)
-        canvas.legend(TOP, legend, canvas.boxes(self.styles))
+        canvas.legend(legend, canvas.boxes(self.styles))
         left = max(map(text_width, self.rows)) + 8
         panel_width = (WIDTH - left) / len(self.panels)
         for i, panel in enumerate(self.panels):
@@ -175,21 +177,22 @@ class DotChart:
         return self.series or ("",) * len(values)
 
     def draw(self) -> Drawing:
-        height, head = 17 * len(self.rows), TOP + legend_height(self.series) + (14 if self.limit else 0)
-        canvas = Canvas(head + height + 30, self.title, self.subtitle)
+        height = 17 * len(self.rows)
+        head = under(self.subtitle, PHONE) + legend_height(self.series, PHONE) + (14 if self.limit else 0)
+        canvas = Canvas(head + height + 30, self.title, self.subtitle, PHONE)
         left = max(map(text_width, self.rows)) + 12
         right = max(16.0, *(text_width(note) + 14 for note in self.notes)) if self.notes else 16.0
-        axes = canvas.axes(left, head, WIDTH - left - right, height)
+        axes = canvas.axes(left, head, PHONE - left - right, height)
         axes.set_ylim(len(self.rows) - 0.5, -0.5)
         axes.set_yticks(range(len(self.rows)), self.rows)
         axes.tick_params(axis="y", labelcolor=TEXT.light, pad=8)
         for row, note in enumerate(self.notes):
-            canvas.text(WIDTH, head + height * (row + 0.5) / len(self.rows) + 3, note, ha="right")
+            canvas.text(PHONE, head + height * (row + 0.5) / len(self.rows) + 3, note, ha="right")
         axes.grid(axis="both", color=GRID.light, linewidth=0.8)
         for row, values in enumerate(self.values):
             self._draw_row(axes, row, values)
         self._scale(axes)
-        canvas.legend(TOP, self.series, canvas.dots([_dot(style, at > 0) for at, style in enumerate(self.styles)]))
+        canvas.legend(self.series, canvas.dots([_dot(style, at > 0) for at, style in enumerate(self.styles)]))
         if self.limit:
             _draw_limit(axes, *self.limit)
         return canvas.figure
@@ -207,7 +210,7 @@ class DotChart:
             axes.plot((self.marks[row],) * 2, (row - 0.5, row + 0.5), color=TEXT.light, linewidth=1.5)
 
     def _scale(self, axes: Axes) -> None:
-        from matplotlib.ticker import FuncFormatter
+        from matplotlib.ticker import FuncFormatter, MaxNLocator
 
         drawn = [value for values in self.values for value in values if value is not None]
         if self.series:
@@ -216,6 +219,7 @@ class DotChart:
         elif self.marks:
             reach = 1.1 * max(map(abs, drawn)) or 1
             axes.set_xlim(-reach, reach)
+        axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _deviation(x) if self.marks else number(x)))
 
 

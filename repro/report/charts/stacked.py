@@ -19,8 +19,9 @@ from repro.report.charts.canvas import (
     fill,
     legend_height,
     text_width,
+    under,
 )
-from repro.report.charts.lines import TOP, number, sentence
+from repro.report.charts.lines import number, sentence
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -70,9 +71,9 @@ class StackedChart:
 
     def draw(self) -> Drawing:
         labels = [part.label for part in self.parts]
-        head, height = TOP + legend_height(labels), 26 * len(self.rows)
+        head, height = under(self.subtitle) + legend_height(labels), 26 * len(self.rows)
         canvas = Canvas(head + height + 8, self.title, self.subtitle)
-        canvas.legend(TOP, labels, lambda index, x, y: self._box(canvas, index, x, y))
+        canvas.legend(labels, lambda index, x, y: self._box(canvas, index, x, y))
         left = max(map(text_width, self.rows)) + 8
         axes = canvas.axes(left, head, WIDTH - left, height)
         axes.set_ylim(len(self.rows) - 0.5, -0.5)

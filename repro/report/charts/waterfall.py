@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from repro.report.charts.canvas import GRID, MUTED, TEXT, WIDTH, Canvas, Style, fill, legend_height, text_width
-from repro.report.charts.lines import TOP, sentence
+from repro.report.charts.canvas import GRID, MUTED, TEXT, WIDTH, Canvas, Style, fill, legend_height, text_width, under
+from repro.report.charts.lines import sentence
 from repro.report.numbers import significant
 
 if TYPE_CHECKING:
@@ -59,10 +59,10 @@ class WaterfallChart:
 
     def draw(self) -> Drawing:
         rows = [row for panel in self.panels for row in panel.rows]
-        head = TOP + legend_height(self.key)
+        head = under(self.subtitle) + legend_height(self.key)
         heights = [HEADING + ROW * len(panel.rows) + FOOT for panel in self.panels]
         canvas = Canvas(head + sum(heights), self.title, self.subtitle)
-        canvas.legend(TOP, self.key, canvas.boxes(STEPS))
+        canvas.legend(self.key, canvas.boxes(STEPS))
         left = max(text_width(label, bold=True) for label, _text in rows) + 10
         right = max(text_width(text, bold=True) for _label, text in rows) + 10
         top = float(head)

@@ -69,7 +69,7 @@ def _ratios(host: MeasuredHost) -> FigureSpec:
         return ForestChart(
             _("OneFlow compared with PyTorch"),
             _("OneFlow throughput / PyTorch throughput in the same run, logarithmic scale"),
-            tuple(_(TITLES[program]) for program in programs),
+            tuple(_(SHORT_PROGRAMS[program]) for program in programs),
             tuple(
                 (
                     heading,

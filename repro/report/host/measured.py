@@ -269,7 +269,7 @@ def _every_layout(_: Translate, rows: list[HostRow]) -> Section:
         Field(_("Configuration"), lambda row: _names(_, row)),
         Field(_("Layout"), lambda row: layout_text(row.unit)),
         Field(_("Global batch size"), lambda row: row.unit.global_batch, count),
-        Field(_("Throughput (samples/s)"), lambda row: row.throughput, tables.measured),
+        Field(_("Throughput (samples/s)"), lambda row: _marked(_, row), numeric=True),
         Field(_("Expected (samples/s)"), lambda row: row.expected, tables.measured),
         Field(_("Measured / expected"), lambda row: cells.with_interval(_, row), numeric=True),
         Field(_("Goal"), lambda row: cells.goal(_, row)),
@@ -283,6 +283,11 @@ def _every_layout(_: Translate, rows: list[HostRow]) -> Section:
     return _folded("layouts", _("Every layout on several GPUs"), tables.table("layouts", rows, fields, caption))
 
 
+def _marked(_: Translate, row: HostRow) -> Cell:
+    """The throughput of a row, marked where only older code was measured."""
+    return replace(tables.measured(row.throughput), note="" if row.current else _("older code"))
+
+
 @dataclass(frozen=True)
 class CaseMemory:
     """The published memory of a case, and what each program used here, MiB per GPU."""
@@ -293,7 +298,7 @@ class CaseMemory:
 
 
 def memories(host: MeasuredHost) -> list[CaseMemory]:
-    """The cases whose memory was published and that ran in their published configuration, the newest run of each.
+    """The cases whose memory was published and that ran in their published configuration with the newest code, by its newest run.
 
     The number of iterations may differ: it does not change what a training allocates.
     """
@@ -301,8 +306,8 @@ def memories(host: MeasuredHost) -> list[CaseMemory]:
     for kept_run in sorted(host.measured, key=lambda kept_run: kept_run.age):
         for result in kept_run.results:
             case = same_configuration(result.unit)
-            newest = (kept_run.run.id, result.unit.name) not in host.superseded
-            if case and case.published.memory_mib and result.memory_mib and newest:
+            is_current = host.is_current(kept_run, result.unit)
+            if case and case.published.memory_mib and result.memory_mib and is_current:
                 memory_of_case = CaseMemory(case, float(case.published.memory_mib), {})
                 by_case.setdefault(case.name, memory_of_case).by_program[result.unit.program] = result.memory_mib
     order = [case.name for case in host.catalogue.ported]

@@ -159,22 +159,14 @@ class MeasuredHost:
         )
 
     @cached_property
-    def superseded(self) -> frozenset[tuple[str, str]]:
-        """Run and unit of every result of a configuration that a newer run has with other code."""
-        return frozenset(
-            (measurement.kept_run.run.id, measurement.result.unit.name)
-            for row in self.configurations
-            for measurement in row.superseded
-        )
-
-    @cached_property
     def comparisons(self) -> list[tuple[KeptRun, HardwareComparison]]:
-        """The comparisons of each run with published figures, without those of superseded units."""
+        """The comparisons of each run with published figures, of units with the newest code."""
         return [
             (kept_run, comparison)
             for kept_run in self.measured
+            for units in ({result.unit.name: result.unit for result in kept_run.results},)
             for comparison in kept_run.judgement.comparisons
-            if not self.superseded & {(kept_run.run.id, unit) for unit in comparison.units}
+            if all(self.is_current(kept_run, units[name]) for name in comparison.units)
         ]
 
     def _relations(self, of: Callable[[Iterable[Result]], list[Relation]]) -> Iterator[RunRatio]:
@@ -206,10 +198,13 @@ class MeasuredHost:
         return kept_run.code(unit) == self.newest_code.get((unit.model, unit.program))
 
     def _aimed(self, row: HostRow, of: str, **more: str) -> HostRow:
-        """The row with its goal; a baseline has none, nor has what nothing is expected of."""
-        if row.unit.baseline_of or row.ratio is None:
-            return row
+        """The row with its goal, and whether it is current; a baseline has no goal, nor has what nothing is expected of."""
         unit = row.unit
+        if unit.baseline_of:
+            return row
+        row = replace(row, current=self.is_current(row.runs[-1], unit))
+        if row.ratio is None:
+            return row
         facts = {
             "model": unit.config.model,
             "program": unit.config.program,
@@ -218,7 +213,7 @@ class MeasuredHost:
             **more,
         }
         matching = (goal for goal in self.goals if goal.of == of and goal.where.items() <= facts.items())
-        return replace(row, goal=next(matching, None), current=self.is_current(row.runs[-1], unit))
+        return replace(row, goal=next(matching, None))
 
 
 def hosts(reproduced: Path = REPRODUCED) -> list[str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from repro.analysis.bench import examine
 from repro.planning.plan import BASELINE_PARITY_TOLERANCE, PARITY_ITERATIONS, PARITY_TOLERANCE
-from repro.published.rules import Rule, rule_of
+from repro.published.rules import Rule
 from repro.published.trainer_config import SYNTHETIC
 from repro.report.document import Block, Cell, Section, Table, Text
 from repro.report.run.baselines import within_sections
@@ -153,7 +153,7 @@ def method_section(_: Translate, data: ReportData) -> Section:
     rules: dict[str, Rule] = {}
     for unit in data.plan.units:
         if unit.stands_for or unit.derived_from:
-            rules.setdefault(unit.report, rule_of(unit.rule))
+            rules.setdefault(unit.report, unit.rule)
     rows = tuple(words(report, rule_text(_, rule), _(rule.source)) for report, rule in rules.items())
     text = Text(
         _(

@@ -18,7 +18,6 @@ from repro.report.run.network import network_section
 from repro.report.run.programs import deviation_section, program_rows
 from repro.report.tables import figure, words
 from repro.runs.environment import Environment
-from repro.runs.failures import Failure
 from repro.runs.files import check_plain
 from repro.runs.manifest import discard_derived
 from repro.runs.plan import PUBLISHED, REDUCED, SMOKE
@@ -250,5 +249,5 @@ def _unrecorded(_: Translate, data: ReportData) -> list[Section]:
 
 
 def _skipped(_: Translate, data: ReportData) -> Section:
-    rows = tuple(words(s["case"], Failure.from_json(s).text(_)) for s in data.plan.skipped)
+    rows = tuple(words(skipped.case, skipped.reason.text(_)) for skipped in data.plan.skipped)
     return Section("left-out", _("Cases skipped"), (Table("left-out", (Column(_("Case")), Column(_("Reason"))), rows),))

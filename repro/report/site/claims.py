@@ -22,7 +22,6 @@ from repro.published.audit.findings import Finding
 from repro.published.cases import Case, Report
 from repro.published.claim_ids import MEMORY, SPEEDUP, THROUGHPUT, anchor, claim_id
 from repro.published.figures import PrintedNumber
-from repro.report.host.coverage import every_unit
 from repro.report.host.results import MeasuredHost
 from repro.report.host.run import KeptRun
 from repro.runs.unit import Unit
@@ -30,7 +29,7 @@ from repro.runs.unit import Unit
 UNITS = {THROUGHPUT: "samples/s", SPEEDUP: "×", MEMORY: "MiB"}
 PUBLISHED_CLUSTER = "v100x32"
 AS_PUBLISHED, OTHERWISE, DERIVED, NOT_RUN = "as-published", "tuned", "derived", "not-run"
-"""How far a case was run: by the port, by the tuned program only, only in a derived form, not at all."""
+"""How far a claim was measured: by the port, by the tuned program only, only in a derived form of its case, not at all."""
 
 
 @dataclass(frozen=True)
@@ -118,12 +117,12 @@ def claims(audit: Audit, hosts: Sequence[MeasuredHost]) -> list[Claim]:
     material = audit.material
     cluster = describe(PUBLISHED_CLUSTER)
     planned = {row.case.name: row for row in plan_rows(material.cases, cluster)}
-    units = every_unit(hosts)
     all_claims = []
     for case in material.cases:
         report = material.catalogue.report(case.report)
         for metric, printed in _printed(case):
             expected, within = _expected(metric, case, planned, material.cases)
+            measured = tuple(_measured(hosts, case, metric))
             all_claims.append(
                 Claim(
                     case,
@@ -133,8 +132,8 @@ def claims(audit: Audit, hosts: Sequence[MeasuredHost]) -> list[Claim]:
                     tuple(_findings(audit, case, metric)),
                     expected,
                     within,
-                    tuple(_measured(hosts, case, metric)),
-                    coverage(units, case),
+                    measured,
+                    coverage(measured, _derived(hosts, case, metric)),
                     60 * planned[case.name].first_look_hours if case.ported else None,
                     material.cluster(report)["hardware"]["gpu"],
                     tolerance(case, material.catalogue).value,
@@ -212,14 +211,30 @@ def _value(kept_run: KeptRun, case: Case, metric: str, throughput: float | None,
     return comparison.measured * case.layout.world_size if comparison else None
 
 
-def coverage(units: Sequence[Unit], case: Case) -> str:
-    """How far a case was run by these units of all hosts."""
-    own = [unit for unit in units if case.name in unit.stands_for]
-    if any(unit.program == PUBLISHED for unit in own):
+def _derived(hosts: Iterable[MeasuredHost], case: Case, metric: str) -> bool:
+    """Whether a host has the figure of a training that was derived from the case."""
+    return any(case.name in unit.derived_from for host in hosts for unit in _units_with(host, metric))
+
+
+def _units_with(host: MeasuredHost, metric: str) -> Iterator[Unit]:
+    """OneFlow's units that a host has this figure of."""
+    if metric == SPEEDUP:
+        yield from (row.unit for row in host.efficiencies if not row.unit.baseline_of)
+        return
+    for kept_run in host.measured:
+        for result in kept_run.results:
+            figures = {THROUGHPUT: result.throughput, MEMORY: result.memory_mib}
+            if result.throughputs and not result.unit.baseline_of and figures[metric] is not None:
+                yield result.unit
+
+
+def coverage(measured: Sequence[MeasuredClaim], derived: bool) -> str:
+    """How far a claim was measured; `derived` is whether a training that was derived from its case has the figure."""
+    if any(measurement.program == PUBLISHED for measurement in measured):
         return AS_PUBLISHED
-    if own:
+    if measured:
         return OTHERWISE
-    return DERIVED if any(case.name in unit.derived_from for unit in units) else NOT_RUN
+    return DERIVED if derived else NOT_RUN
 
 
 def frame(all_claims: Iterable[Claim]) -> pd.DataFrame:

@@ -11,6 +11,7 @@ from repro.launch.nodes.commands import NodeFacts, network_environment
 from repro.launch.nodes.work import dry_lines, work_of
 from repro.launch.placement import place
 from repro.published.cases import Layout
+from repro.published.rules import MeanRows
 from repro.runs.unit import Unit
 from tests.support.clusters import DIGEST, NODES, V100
 from tests.support.runs import CONFIG
@@ -24,7 +25,7 @@ HOSTS = [
 
 def unit(data=1, tensor=1, pipeline=1, device="cuda", name="case"):
     config = replace(CONFIG, layout=Layout(data, tensor, pipeline), device=device)
-    return Unit(name, "gpt", config, {}, 8)
+    return Unit(name, "gpt", config, MeanRows(skip_first=1), 8)
 
 
 def orders(cluster=V100, run="run-1", **options):

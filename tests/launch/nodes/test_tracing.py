@@ -13,6 +13,7 @@ from repro.launch.nodes.tracing import Tracing
 from repro.launch.nodes.work import work_of
 from repro.launch.select import select
 from repro.published.cases import Layout
+from repro.published.rules import MeanRows
 from repro.runs.unit import Unit
 from tests.support.clusters import V100
 from tests.support.runs import CONFIG
@@ -23,7 +24,7 @@ TRACER = f"/var/lib/w/compat/{library_name('kernel_trace')}"
 
 def orders(cluster, tracing=Tracing("/opt/cupti"), **more):  # noqa: B008
     config = replace(CONFIG, layout=Layout(16), device="cuda")
-    made = Unit("case", "gpt", config, {}, 8, **more)
+    made = Unit("case", "gpt", config, MeanRows(skip_first=1), 8, **more)
     work = work_of(cluster, UploadedCode(), made, False, 29500, "run-1", "repeat-1.attempt-1")
     return [replace(work, tracing=tracing).order(index, HOSTS) for index in range(2)]
 

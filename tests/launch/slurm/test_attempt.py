@@ -26,6 +26,7 @@ from repro.launch.slurm.batch_script import JobRequest, work_of_step
 from repro.launch.slurm.client import SlurmClient, SlurmError, SlurmJob, parse_account, parse_job
 from repro.launch.slurm.jobs import Jobs
 from repro.published.cases import Layout
+from repro.published.rules import MeanRows
 from repro.runs.unit import Unit
 from repro.utils.ports import free_port
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
@@ -70,7 +71,7 @@ def cluster_of(folder, **changes):
 
 def unit_of(ranks=4, name="bert_4x1x1", **changes):
     config = replace(CONFIG, layout=Layout(ranks), iterations=5, **changes)
-    return Unit(name, "bert", config, {}, 8 * ranks)
+    return Unit(name, "bert", config, MeanRows(skip_first=1), 8 * ranks)
 
 
 def request_in(folder, what="bert_4x1x1", run="run", gpus=0, **changes):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from repro.report.charts.canvas import STYLES, WIDTH, text_width
+from repro.report.charts.canvas import STYLES, text_width
 from repro.report.charts.coverage import CoverageChart, CoveredCase
 from repro.report.charts.forest import ForestChart, ForestPoint, ForestRow
 from repro.report.charts.lines import GridChart, LineChart, Series
@@ -52,7 +52,7 @@ def test_every_label_is_within_the_figure(chart):
     for text in shown:
         box = text.get_window_extent()
         left, right = (72 * x / figure.dpi for x in (box.x0, box.x1))
-        assert left >= -1 and right <= WIDTH + 1, (text.get_text(), left, right)
+        assert left >= -1 and right <= 72 * figure.get_figwidth() + 1, (text.get_text(), left, right)
 
 
 @pytest.mark.parametrize("text", [NAME, WIDE, "resnet50_0821_1n1g_bs128", "95.1%–97.8%"])

@@ -9,6 +9,7 @@ from repro.analysis.loss_curves import CurveComparison, CurveDeviation, Curves, 
 from repro.analysis.profiles import ProfileComparison, Profiled, Profiles
 from repro.planning.loss_curves import CONTROL, ERROR, LAYOUT
 from repro.published.cases import Layout
+from repro.published.rules import MeanRows
 from repro.report.host.correctness import shown, shown_figures
 from repro.report.host.notes import Notes
 from repro.report.host.results import MeasuredHost
@@ -47,7 +48,7 @@ def host_of(tmp_path, *shown) -> MeasuredHost:
 
 def unit(name, role="", model="gpt", **more) -> Unit:
     config = replace(CONFIG, layout=Layout(4), iterations=20)
-    return Unit(name, model, config, {}, 8, role=role, **more)
+    return Unit(name, model, config, MeanRows(skip_first=1), 8, role=role, **more)
 
 
 def test_curves_are_counted_from_their_comparisons(tmp_path):

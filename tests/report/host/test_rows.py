@@ -146,7 +146,6 @@ def test_the_code_of_the_newest_run_counts_whichever_was_read_first(host, kept):
         row = row_of(over(host, *order))
         assert [each.run.id for each in row.runs] == ["run-2", "run-3"]
         assert [each.kept_run.run.id for each in row.superseded] == ["run-1"]
-    assert {name for name, _unit in over(host, *runs).superseded} == {"run-1"}
 
 
 def test_a_row_of_older_code_decides_nothing_whatever_its_interval(host, kept):
@@ -179,7 +178,6 @@ def with_tuned(kept, code):
 def test_a_superseded_tuned_unit_leaves_the_published_programs_comparison(host, kept):
     old, new = with_tuned(again(kept, 1, code="a"), "a"), with_tuned(again(kept, 2, code="a"), "b")
     found = over(host, old, new)
-    assert found.superseded == {("run-1", f"{ONE_GPU}.tuned")}
     about = [(run.run.id, each.kind) for run, each in found.comparisons if each.case == ONE_GPU]
     assert about == [("run-1", "memory"), ("run-2", "memory")]
     programs = again(kept, 2, code="b")
@@ -303,3 +301,20 @@ def test_the_steady_state_is_shown_where_the_rule_is_off_by_more_than_one_per_ce
     assert far.ratio.interval.low < by_rule[1] * 0.97 < far.ratio.interval.high
     unknown = replace(far, measurements=(far.measurements[0], replace(far.measurements[1], steady=None)))
     assert not unknown.in_steady_state
+
+
+def test_what_only_older_code_measured_is_marked_in_the_table_and_absent_from_memory(host, kept):
+    """The newest run of the program has one configuration; those that older runs alone have are of older code."""
+    old, newest = again(kept, 1, code="a"), again(kept, 2, code="b")
+    newest = replace(newest, results=[each for each in newest.results if each.unit.world_size == 1])
+    found = over(host, old, newest)
+    assert [row.current for row in over(host, old).layouts] and all(row.current for row in over(host, old).layouts)
+    assert found.layouts and not any(row.current for row in found.layouts)
+    every_layout = measured.layouts(ENGLISH, found)[-1].blocks[0]
+    notes = {cell.note for row in every_layout.rows for cell in row if cell.note}
+    assert "older code" in notes
+    assert {row.case.layout.world_size for row in measured.memories(over(host, old))} >= {1}
+    only_large = replace(
+        newest, results=[each for each in again(kept, 2, code="b").results if each.unit.world_size > 1]
+    )
+    assert measured.memories(over(host, old, only_large)) == []

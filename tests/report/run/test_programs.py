@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from repro.published.rules import MeanRows
 from repro.report.run.programs import program_rows
 from repro.runs.unit import Unit
 from repro.utils.i18n import catalogue
@@ -24,7 +25,7 @@ TUNED = replace(CONFIG, model="gpt", program="tuned", log_generation="E", precis
     ],
 )
 def test_configurations_with_operators_of_our_own_are_named(operators, said):
-    units = [Unit(name, "gpt", TUNED, {}, 8) for name in ("DP", "MP")]
+    units = [Unit(name, "gpt", TUNED, MeanRows(skip_first=1), 8) for name in ("DP", "MP")]
     attempts = [recorded({"unit": unit.name, "operators": operators}) for unit in units]
     data = SimpleNamespace(plan=SimpleNamespace(units=units), attempts=attempts, starts={})
     rows = [[cell.text for cell in row] for row in program_rows(catalogue("en").gettext, data)]

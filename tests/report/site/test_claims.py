@@ -181,3 +181,13 @@ def test_which_claim_a_column_has_or_concerns():
     assert claim_at("c", "memory_mib") == claim_concerned("c", "memory_mib") == "c/memory"
     assert (claim_at("c", "latency_ms"), claim_concerned("c", "latency_ms")) == ("", "c/throughput")
     assert claim_concerned("c", "heading") == ""
+
+
+def test_a_claim_is_covered_by_what_has_its_own_figure(content):
+    """A case whose throughput was measured on several GPUs only has no measured speed-up."""
+    for claim in content.claims:
+        assert (claim.coverage in (AS_PUBLISHED, OTHERWISE)) == bool(claim.measured), claim.id
+    by_case = {}
+    for claim in content.claims:
+        by_case.setdefault(claim.case.name, {})[claim.metric] = claim.coverage
+    assert any(states["throughput"] == AS_PUBLISHED and states.get("speedup") == NOT_RUN for states in by_case.values())
