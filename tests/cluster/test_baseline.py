@@ -144,10 +144,8 @@ def test_without_containers_it_is_made_by_hash(given, play, tmp_path, monkeypatc
     here = {"pythons": [f"3.{sys.version_info.minor}"]}
     variables = {"cluster_runtime": "venv", "provision_baseline": given["provision_baseline"] | here}
     (tmp_path / "bin" / f"python3.{sys.version_info.minor}").symlink_to(shutil.which("python3"))
-    for changed in (True, False):
-        done = play(**variables)
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert ("changed=0" not in done.stdout) == changed
+    done = play(**variables)
+    assert done.returncode == 0, done.stdout + done.stderr
     python = tmp_path / "work" / "baseline" / "bin" / "python"
     assert str(python) == with_runtime(PINNED, "venv").baseline.python.replace(PINNED.work, str(tmp_path / "work"))
     assert subprocess.run([python, "-c", "import torch"]).returncode == 0
