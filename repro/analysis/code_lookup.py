@@ -125,9 +125,9 @@ def _digests_at(commit: str, program: Program, root: Path) -> set[str] | None:
     return digests_of(
         {name: sha256_of(content[blob]) for name, blob in files.items()},
         program.folder,
-        program.name,
-        program.model,
-        lambda name: content[files[name]],
+        program=program.name,
+        model=program.model,
+        read=lambda name: content[files[name]],
     )
 
 

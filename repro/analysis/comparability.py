@@ -201,8 +201,14 @@ def configuration_reasons(case: Case, unit: Unit) -> Iterable[Reason]:
 def _hardware(case: Case, environment: Environment, hardware: dict, info: ProcessInfo) -> Iterable[Reason | None]:
     yield _one("hardware.device", "cuda", _device_kinds(info), START)
     models, memories = _gpus(environment, info)
-    yield _one("hardware.gpu_model", hardware["gpu"], models, GPU_SOURCE, _same_gpu)
-    yield _one("hardware.gpu_memory", f"{hardware['gpu_memory_gb']} GB", memories, GPU_SOURCE, _same_memory)
+    yield _one("hardware.gpu_model", hardware["gpu"], measured=models, source=GPU_SOURCE, same=_same_gpu)
+    yield _one(
+        "hardware.gpu_memory",
+        f"{hardware['gpu_memory_gb']} GB",
+        measured=memories,
+        source=GPU_SOURCE,
+        same=_same_memory,
+    )
     yield _one("hardware.nodes", str(case.nodes), _texts(info.nodes), START)
     yield _one("hardware.gpu_count", str(case.layout.world_size), _texts(info.ranks), START)
 
@@ -230,13 +236,15 @@ def _same_memory(expected: str, measured: str) -> bool:
 
 
 def _stack(case: Case, software: dict, info: ProcessInfo) -> Iterable[Reason | None]:
-    release = _one("stack.oneflow", INSTALLABLE_ONEFLOW, info.version("oneflow"), START, _same_release)
+    release = _one(
+        "stack.oneflow", INSTALLABLE_ONEFLOW, measured=info.version("oneflow"), source=START, same=_same_release
+    )
     if release:
         yield replace(release, message=OTHER_RELEASE if release.measured else UNKNOWN_RELEASE)
-    yield _one("stack.cuda", software["cuda"], info.version("cuda"), START, _same_series)
-    yield _one("stack.cudnn", software["cudnn"], info.version("cudnn"), START, _same_series)
+    yield _one("stack.cuda", software["cuda"], measured=info.version("cuda"), source=START, same=_same_series)
+    yield _one("stack.cudnn", software["cudnn"], measured=info.version("cudnn"), source=START, same=_same_series)
     if case.layout.world_size > 1:
-        yield _one("stack.nccl", software["nccl"], info.version("nccl"), START, _same_series)
+        yield _one("stack.nccl", software["nccl"], measured=info.version("nccl"), source=START, same=_same_series)
 
 
 def _same_release(expected: str, measured: str) -> bool:

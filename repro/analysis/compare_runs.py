@@ -141,11 +141,11 @@ def compare(first: Run, second: Run, given: float | None = None) -> RunCompariso
     return RunComparison(
         one,
         two,
-        tolerance,
-        tuple(_pair(one.results[a], two.results[b], one.plan.scale, tolerance) for a, b in matched),
-        only_first,
-        only_second,
-        environment_differences(one, two),
+        tolerance=tolerance,
+        pairs=tuple(_pair(one.results[a], two.results[b], one.plan.scale, tolerance) for a, b in matched),
+        only_first=only_first,
+        only_second=only_second,
+        environment=environment_differences(one, two),
     )
 
 
@@ -195,11 +195,18 @@ def _settings(result: Result) -> dict:
 def _pair(first: Result, second: Result, scale: str, tolerance: float) -> Pair:
     different = _different(first, second)
     if different or not first.throughputs or not second.throughputs:
-        return Pair(first, second, different, None, None, "none")
+        return Pair(first, second, different=different, ratio=None, memory_ratio=None, outcome="none")
     speed_ratio = repeated_ratio(second.throughputs, first.throughputs)
     memory = second.memory_mib / first.memory_mib if first.memory_mib and second.memory_mib else None
     verdict = outcome(speed_ratio, tolerance).replace("reproduced", "same")
-    return Pair(first, second, different, speed_ratio, memory, "none" if scale == SMOKE else verdict)
+    return Pair(
+        first,
+        second,
+        different=different,
+        ratio=speed_ratio,
+        memory_ratio=memory,
+        outcome="none" if scale == SMOKE else verdict,
+    )
 
 
 def environment_differences(first: Side, second: Side) -> dict[str, tuple]:

@@ -45,7 +45,7 @@ def contradictions(run: Run, attempts: Sequence[AttemptRecord]) -> Iterator[Diff
 PAUSE = N_(
     "{attempt}: nothing is recorded for the {time} before it: the run was continued with RUN=, or attempts were removed"
 )
-SHORT = N_("{n} of {units} units have fewer repeats than the {repeats} planned, and no rule stopped them: {names}")
+SHORT = N_("{n:unit|units} of {units} with fewer repeats than the {repeats} planned, which no rule stopped: {names}")
 
 
 def remarks(description: RunDescription, attempts: Sequence[AttemptRecord]) -> Iterator[Message]:

@@ -250,7 +250,7 @@ def _throughputs(kind: str, pairs: pd.DataFrame) -> pd.DataFrame:
     """Rows of one kind: each case's throughput over that of its base."""
     ratios = _throughput_ratios(pairs)
     published = pairs.published_throughput / pairs.published_throughput_base
-    return _compared(kind, pairs, published, [ratio.value for ratio in ratios], ratios)
+    return _compared(kind, pairs, published=published, measured=[ratio.value for ratio in ratios], ratios=ratios)
 
 
 def _throughput_ratios(pairs: pd.DataFrame) -> list[Ratio]:

@@ -96,9 +96,9 @@ def examine(run: Run) -> Evidence:
     return Evidence(
         len(succeeded),
         tuple(attempt for attempt in differences if isinstance(attempt, Difference)),
-        tuple(left),
-        Counter(attempt.fact for attempt in differences if isinstance(attempt, Unrecorded)),
-        (*course.remarks(description, attempts), *_finished(units, attempts, run.files)),
+        unrecorded=tuple(left),
+        unproven=Counter(attempt.fact for attempt in differences if isinstance(attempt, Unrecorded)),
+        remarks=(*course.remarks(description, attempts), *_finished(units, attempts, run.files)),
     )
 
 
@@ -171,7 +171,7 @@ def _of_attempt(
     """
     folder = attempt.folder
     try:
-        yield from _of_figures(unit, attempt, files / folder, gpus, noises)
+        yield from _of_figures(unit, attempt, folder=files / folder, gpus=gpus, noises=noises)
     except LogError as error:
         yield Difference(folder, LOG, ((ATTEMPTS, "read"), ("its folder", error.reason)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecordError, BadZipFile, zlib.error) as error:

@@ -118,7 +118,9 @@ def _measured(
     generator = random.Random(SEED)
     shuffled = [value([tuple(_shuffled(generator, group)) for group in sets]) for _ in range(SHUFFLES)]
     repeats = sum(len(series) for group in sets for series in group)
-    return Dependence(value(sets), quantile(shuffled, 0.025), quantile(shuffled, 0.975), len(sets), repeats)
+    return Dependence(
+        value(sets), quantile(shuffled, 0.025), high=quantile(shuffled, 0.975), sets=len(sets), repeats=repeats
+    )
 
 
 def _shuffled(generator: random.Random, series: Sequence[Series]) -> Iterator[Series]:

@@ -145,7 +145,7 @@ def read_trace(path: Path) -> Trace:
             word, _, rest = line.partition(" ")
             if word.isdigit():
                 end, device, stream, place = map(int, rest.split())
-                records.append(Record(int(word), end, place, device, stream))
+                records.append(Record(int(word), end, name=place, device=device, stream=stream))
             elif word == "name":
                 number, _, name = rest.partition(" ")
                 names[int(number)] = name
@@ -160,7 +160,7 @@ def read_trace(path: Path) -> Trace:
         raise TraceError(N_("the trace {file} cannot be read: {line}"), file=path.name, line=line[:80]) from None
     if not clocks:
         raise TraceError(N_("the trace {file} contains no record"), file=path.name)
-    return Trace(cupti, tuple(clocks), names, tuple(sorted(records)), dropped)
+    return Trace(cupti, tuple(clocks), names=names, records=tuple(sorted(records)), dropped=dropped)
 
 
 def window(metrics: RunPath) -> tuple[float, float, int]:
@@ -201,11 +201,11 @@ def profile_of(trace: Trace, begin_s: float, end_s: float, iterations: int) -> P
     return Profile(
         iterations,
         iteration / 1e6,
-        busy / iterations / 1e6,
-        len(inside) / iterations,
-        trace.cupti,
-        tuple(sorted(kernels, key=lambda kernel: (-kernel.ms, kernel.name))),
-        _largest(trace, gaps, iterations),
+        busy_ms=busy / iterations / 1e6,
+        launches=len(inside) / iterations,
+        cupti=trace.cupti,
+        kernels=tuple(sorted(kernels, key=lambda kernel: (-kernel.ms, kernel.name))),
+        gaps=_largest(trace, gaps, iterations),
     )
 
 

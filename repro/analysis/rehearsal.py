@@ -80,7 +80,13 @@ def _rehearsed(unit: Unit, attempt: AttemptRecord | None, parity: Parity | None,
         return Rehearsed(unit, Failure(N_("was not run"), {}))
     peaks = [_peak_mib(files / attempt.folder / METRICS.format(rank)) for rank in range(unit.world_size)]
     failure = None if _ended(attempt) else attempt.failure or INTERRUPTED
-    return Rehearsed(unit, failure, attempt.wall_s, sum(peaks) if all(peaks) else None, parity if not failure else None)
+    return Rehearsed(
+        unit,
+        failure,
+        seconds=attempt.wall_s,
+        memory_mib=sum(peaks) if all(peaks) else None,
+        parity=parity if not failure else None,
+    )
 
 
 INTERRUPTED = Failure(N_("was interrupted"), {})

@@ -245,9 +245,9 @@ def parities(plan: Plan, attempts: list[AttemptRecord]) -> list[Parity]:
         Parity(
             unit,
             unit.reference,
-            losses.get(unit.name, ()),
-            losses.get(unit.reference, ()),
-            BASELINE_PARITY_TOLERANCE if unit.baseline_of else PARITY_TOLERANCE,
+            losses=losses.get(unit.name, ()),
+            reference_losses=losses.get(unit.reference, ()),
+            tolerance=BASELINE_PARITY_TOLERANCE if unit.baseline_of else PARITY_TOLERANCE,
         )
         for unit in plan.units
         if unit.reference and not unit.role

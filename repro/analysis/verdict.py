@@ -271,7 +271,7 @@ def check_given(tolerance: float | None) -> None:
 
 def judge_case(run: Run, plan: Plan, attempts: list[AttemptRecord], case: Case, result: Result) -> Verdict:
     """The verdict on one published case covered by a unit, with the derived tolerance."""
-    return _Judge(run, plan, attempts, load_catalogue(), None).verdict(case.name, case, result)
+    return _Judge(run, plan, attempts=attempts, catalogue=load_catalogue(), given=None).verdict(case.name, case, result)
 
 
 def case_ratio(case: Case, throughputs: Sequence[float], looks: Looks = ()) -> Ratio:
@@ -301,7 +301,11 @@ class _Judge:
         cluster = load_published_cluster(report.cluster)
         attempts = [attempt for attempt in self._attempts if attempt.unit == result.unit.name]
         info = process_info(self._run.files, attempts, result.unit.world_size)
-        comparable, why = unmet(UnitEvidence(case, result.unit, attempts, self._environment, cluster, info))
+        comparable, why = unmet(
+            UnitEvidence(
+                case, result.unit, attempts=attempts, environment=self._environment, cluster=cluster, info=info
+            )
+        )
         noted = remarks(case, report, result.unit, self._environment, cluster, info, attempts)
         if why:
             return self._with(name, case, result, comparable=comparable, outcome="none", reasons=why, remarks=noted)

@@ -67,7 +67,9 @@ def bench(
         chosen = chosen_cases(model, cases)
         gpus = 0 if scale == SMOKE else gpu_count()
         here = None if name else session.launcher_here()
-        baseline = None if name else baseline_program_of(baseline_python, baselines, gpus, precision, here)
+        baseline = (
+            None if name else baseline_program_of(baseline_python, baselines, gpus, precision=precision, launcher=here)
+        )
         variants = baseline.variants if baseline else variants_of(baselines)
         wanted = Wanted(
             scale=scale or None,

@@ -46,7 +46,9 @@ def curves(
 
     def make_plan(gpus: int, datasets: dict[str, Dataset]) -> PlannedRun:
         text = datasets["text"]
-        plan = make_curve_plan(gpus, text.data, repeats, chosen_model(model), cases or None, program)
+        plan = make_curve_plan(
+            gpus, text.data, repeats=repeats, model=chosen_model(model), names=cases or None, programs=program
+        )
         return PlannedRun(plan=plan, datasets=(text.facts,))
 
     session = Session(
@@ -56,7 +58,7 @@ def curves(
         stack=libraries.stack,
         libraries=libraries.libraries(),
     )
-    _run_trainings(session, KIND, make_plan, lambda: {"text": text_dataset()}, jobs)
+    _run_trainings(session, KIND, make_plan=make_plan, datasets=lambda: {"text": text_dataset()}, jobs=jobs)
 
 
 @task(run=RUN, repeats=REPEATS)
@@ -87,7 +89,7 @@ def convergence(
         stack=libraries.stack,
         libraries=libraries.libraries(),
     )
-    _run_trainings(session, KIND, make_plan, lambda: datasets_for(chosen_model(model)), jobs)
+    _run_trainings(session, KIND, make_plan=make_plan, datasets=lambda: datasets_for(chosen_model(model)), jobs=jobs)
 
 
 def _run_trainings(
@@ -194,7 +196,9 @@ def profile(
         from repro.launch.nodes.tracing import Tracing
 
         tracing = Tracing(cupti or "")
-        session.run_on_cluster(before, chosen_launcher, new_plan, (), lambda made: traced_on_nodes(made, tracing))
+        session.run_on_cluster(
+            before, chosen_launcher, new_plan=new_plan, datasets=(), changed=lambda made: traced_on_nodes(made, tracing)
+        )
         return
     planned = before.description() if before else new_plan()
     cupti_here, tracer = find_cupti(chosen_libraries), build_forward(TRACER)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from repro.cli.settings import Exit, Invocation, OptionError, task
+from repro.utils import last_lines
 from repro.utils.errors import FAILED
 from repro.utils.paths import ROOT
 
@@ -36,7 +37,7 @@ def test(invocation: Invocation) -> None:
     failed = [command for command in (*CHECKS, tests) if not _passes(command)]
     if failed:
         raise Exit(f"failed: {', '.join(map(' '.join, failed))}", FAILED)
-    print("all checks and tests passed")
+    print(last_lines.TESTED)
 
 
 def _at_once(most: int, waiting: int = 1) -> str:

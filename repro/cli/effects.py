@@ -44,7 +44,13 @@ def effects(
     if results is None:
         heed_signals()
         chosen, here = libraries.libraries(cupti), gpus()
-        time_kernels(subjects(cases), here, stack_of(here, libraries.stack or None, chosen), chosen, folder)
+        time_kernels(
+            subjects(cases),
+            here,
+            stack=stack_of(here, libraries.stack or None, chosen),
+            libraries=chosen,
+            folder=folder,
+        )
     measured = reduced(folder)
     path = file_of(measured.gpu)
     path.parent.mkdir(exist_ok=True)

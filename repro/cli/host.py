@@ -80,7 +80,7 @@ def reproduce(
     host = host or Path(cluster or "").name
     if cluster and scale != SMOKE:
         _require_gpus_of(cluster)
-    planned = _planned(model, cases, steps, cluster, scale, 0 if cluster else len(gpus()))
+    planned = _planned(model, cases, steps=steps, cluster=cluster, scale=scale, gpus=0 if cluster else len(gpus()))
     outer = {name: text for name, text in invocation.texts.items() if name != "HOST"}
     commands = [Step(step.task, step.given(outer, options_of(step.task))) for step in planned]
     journal = Journal(runs / f"reproduce-{host}.json")
@@ -89,9 +89,9 @@ def reproduce(
     failed = carry_out(
         commands,
         runs,
-        call,
-        lambda name: call(Step("archive", {"RUN": name, "HOST": host, "RUNS": str(runs)})),
-        journal,
+        call=call,
+        keep=lambda name: call(Step("archive", {"RUN": name, "HOST": host, "RUNS": str(runs)})),
+        journal=journal,
     )
     pages = [
         *([Step("host-reports", {"HOST": host})] if any(runs_of(host).glob("*")) else []),
@@ -121,7 +121,7 @@ def _check_reproduce(values: Mapping[str, Any]) -> None:
     runs_of(host or Path(cluster).name)
     given = [name.upper() for name, value in values.items() if value is not None]
     refuse_misplaced(given, cluster, (*LOCAL, "CUPTI"), (*REMOTE, "SCALE"))
-    _planned(values["model"], values["cases"], steps, cluster, values["scale"], 1)
+    _planned(values["model"], values["cases"], steps=steps, cluster=cluster, scale=values["scale"], gpus=1)
     if not cluster and not gpus():
         raise Exit(
             "nvidia-smi shows no GPU here: there is nothing to reproduce on; make bench checks the machinery", BAD_INPUT

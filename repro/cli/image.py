@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from repro.cli.options import LibraryOptions
+from repro.cli.options import LibraryOptions, SourceOptions
 from repro.cli.settings import Exit, Invocation, OptionError, exit_statuses, task
 from repro.utils.errors import FAILED
 from repro.utils.output import print_table
@@ -23,7 +23,6 @@ BUNDLE = Path("bundle")
 KIT = Path("kit")
 OLDEST_ARCH = 60
 """The oldest architecture for which the wheel has all of its code: Pascal."""
-Nccl = Literal["2.7.3", "2.7.8"]
 
 
 def _stacks(stack: str | None, baseline: bool = False) -> list[str]:
@@ -37,14 +36,12 @@ def _stacks(stack: str | None, baseline: bool = False) -> list[str]:
     return [stack] if stack else list(IMAGE_STACKS)
 
 
-def _sources(
-    base: str | None, debian: str | None, debian_security: str | None, nccl: str | None, ca: str | None
-) -> Sources:
+def _sources(options: SourceOptions) -> Sources:
     from repro.images.build import Sources
 
-    if ca and not Path(ca).is_file():
-        raise OptionError(f"CA={ca}: no such file; it has the CA certificates that the build trusts")
-    return Sources(base or "", debian or "", debian_security or "", nccl or "", ca or "")
+    if options.ca and not Path(options.ca).is_file():
+        raise OptionError(f"CA={options.ca}: no such file; it has the CA certificates that the build trusts")
+    return Sources(**{name: value or "" for name, value in vars(options).items()})
 
 
 def _newer(pins: Pins, stacks: list[str], cublas: str | None, cudnn: str | None) -> dict[str, Path]:
@@ -102,12 +99,8 @@ def base(invocation: Invocation, stack: str | None = None, debian: str | None = 
 )
 def image(
     invocation: Invocation,
+    sources: SourceOptions,
     stack: str | None = None,
-    nccl: Nccl | None = None,
-    base: str | None = None,
-    debian: str | None = None,
-    debian_security: str | None = None,
-    ca: str | None = None,
     format: Literal["docker", "sif"] = "docker",
 ) -> None:
     """Build, normalise and load the images; with FORMAT=sif, write those that were built as files for Apptainer.
@@ -123,12 +116,12 @@ def image(
     from repro.images.stack import tag_of
 
     stacks, pinned = _stacks(stack, baseline=True), load_pins()
-    sources, layout = _sources(base, debian, debian_security, nccl, ca), RECIPES[stacks[0]].layout
+    places, layout = _sources(sources), RECIPES[stacks[0]].layout
     tags = {tag_of(name): name for name in stacks}
     with exit_statuses(FAILED):
         there = read_layout(layout) if is_complete(layout) else []
         if format == "docker" or not tags.keys() <= {built.tag for built in there}:
-            there, differing = build(stacks, pinned, sources)
+            there, differing = build(stacks, pinned, places)
             for made in there:
                 print(f"{made.tag}  image {made.id}  manifest {made.digest}  {made.size / 1e9:.2f} GB")
             if differing:
@@ -157,7 +150,7 @@ def image_check(
         pinned, engine = load_pins(), Engine.connect()
     newer = _newer(pinned, stacks, cublas, cudnn)
     with exit_statuses(FAILED):
-        reports = [check_image(name, pinned, engine, newer, gpu_count() > 0) for name in stacks]
+        reports = [check_image(name, pinned, engine=engine, newer=newer, gpus=gpu_count() > 0) for name in stacks]
     for report in reports:
         print_table(*findings_table(report))
         print(
@@ -169,15 +162,7 @@ def image_check(
 
 
 @task(stack=ANY_STACK)
-def image_reproduce(
-    invocation: Invocation,
-    stack: str | None = None,
-    nccl: Nccl | None = None,
-    base: str | None = None,
-    debian: str | None = None,
-    debian_security: str | None = None,
-    ca: str | None = None,
-) -> None:
+def image_reproduce(invocation: Invocation, sources: SourceOptions, stack: str | None = None) -> None:
     """Build the images again without a cache and compare the digests, and the layers with docker/pins.toml.
 
     Exit status: 0 they are the same; 1 they differ, or an image cannot be built; 2 wrong input.
@@ -185,9 +170,9 @@ def image_reproduce(
     from repro.images.build import reproduce
     from repro.images.pins import load_pins
 
-    stacks, sources = _stacks(stack, baseline=True), _sources(base, debian, debian_security, nccl, ca)
+    stacks, places = _stacks(stack, baseline=True), _sources(sources)
     with exit_statuses(FAILED):
-        problems = reproduce(stacks, load_pins(), sources)
+        problems = reproduce(stacks, load_pins(), places)
     if problems:
         raise Exit("not reproduced:\n" + "\n".join(problems), FAILED)
     print("reproduced: both builds have the same digests")
@@ -270,7 +255,9 @@ def kit(
     if libraries and needs_newer_libraries(chosen):
         folders = list(_newer(load_pins(), ["cu102-modern"], cublas, cudnn).values())
     with exit_statuses(FAILED):
-        made = make_kit(kit, chosen, part_mib, folders, images, tests=tests, baselines=baselines)
+        made = make_kit(
+            kit, chosen, part_mib=part_mib, libraries=folders, images=images, tests=tests, baselines=baselines
+        )
     print("\n".join(summary(made)))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from repro.images.stack import Libraries
 from repro.runs.record import RUNS
@@ -18,6 +19,7 @@ LOCAL = ("BASELINE_PYTHON", "CUBLAS", "CUDNN", "IMAGE", "JOBS", "STACK")
 """Options that mean something on one machine only."""
 REMOTE = ("LAUNCHER", "SIDE_BY_SIDE")
 """Options that mean something on a cluster only."""
+Nccl = Literal["2.7.3", "2.7.8"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +54,17 @@ class LibraryOptions:
     def libraries(self, cupti: str | None = None, baseline_python: str | None = None) -> Libraries:
         """The libraries that were named, and those that other options of a task name."""
         return Libraries(self.cublas, self.cudnn, cupti, baseline_python)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    """Where the build of an image downloads from, in place of the pinned places."""
+
+    nccl: Nccl | None = None
+    base: str | None = None
+    debian: str | None = None
+    debian_security: str | None = None
+    ca: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

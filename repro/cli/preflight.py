@@ -107,7 +107,13 @@ def nodes_of(cluster: Cluster, only: Collection[str] | None = None) -> tuple[lis
     machines, errors = of_cluster(cluster, only)
     fix = "fix this first; the other nodes are checked without it"
     return machines, [
-        ChecklistEntry("reach", "the node answers", name, failed(str(error), "No rank can start on it.", fix), 0.0)
+        ChecklistEntry(
+            "reach",
+            "the node answers",
+            machine=name,
+            finding=failed(str(error), "No rank can start on it.", fix),
+            seconds=0.0,
+        )
         for name, error in errors.items()
     ]
 

@@ -51,7 +51,9 @@ def rehearse(
 
     def new_plan() -> PlannedRun:
         chosen = chosen_cases(model, cases)
-        plan = make_rehearsal_plan(chosen, program, max_ranks, iterations, chosen_launcher.misfit)
+        plan = make_rehearsal_plan(
+            chosen, program, most_ranks=max_ranks, iterations=iterations, misfit=chosen_launcher.misfit
+        )
         return PlannedRun(plan=plan)
 
     if dry_run:

@@ -109,6 +109,7 @@ def _verify_kept(host: str) -> None:
     from repro.runs import digests
     from repro.runs.files import ARCHIVE, RecordError, reading
     from repro.runs.record import Run
+    from repro.utils import last_lines
 
     folder = digests.runs_of(host)
     archives = sorted(folder.glob(f"*{ARCHIVE}"))
@@ -129,7 +130,7 @@ def _verify_kept(host: str) -> None:
     faults += of_list.faults
     if faults:
         raise Exit("\n".join(faults), FAILED)
-    print(f"verified: all {len(archives)} kept runs of {host} are as they were recorded")
+    print(last_lines.verified(host, len(archives)))
 
 
 @task(

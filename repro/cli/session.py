@@ -214,7 +214,15 @@ class Session:
             threading.Thread(target=_import_report, args=(plan,)).start()
             progress = progress_display()
             with contextlib.closing(progress), contextlib.suppress(KeyboardInterrupt):
-                Bench(run, plan, progress, attempt_of, self.options.retries, places, trainer_command()).run_all()
+                Bench(
+                    run,
+                    plan,
+                    progress=progress,
+                    attempt_of=attempt_of,
+                    retries=self.options.retries,
+                    places=places,
+                    replaced=trainer_command(),
+                ).run_all()
             run.check_there()
             from repro.report.run.page import render
             from repro.runs.manifest import record
@@ -297,7 +305,7 @@ def baseline_program_of(
     from repro.planning.baselines import baseline_program
 
     image = launcher.baseline_image if launcher else lambda: None
-    return baseline_program(python, command, ",".join(variants), gpus, precision, image)
+    return baseline_program(python, command, ",".join(variants), gpus, precision=precision, image=image)
 
 
 def _import_report(plan: Plan) -> None:

@@ -45,7 +45,8 @@ def sim(
     given = {"DEBIAN": debian, "DEBIAN_SECURITY": debian_security, "UBUNTU": ubuntu}
     _run_as_root((MODULES[kind], "up", name, str(nodes), *options), given)
     named = f"{'' if kind == 'container' else f' KIND={kind}'}{'' if name == NAMES[kind] else f' NAME={name}'}"
-    print(f"{nodes} nodes are up; next: make provision CLUSTER={name}; make sim-down{named} removes them")
+    up = "1 node is up" if nodes == 1 else f"{nodes} nodes are up"
+    print(f"{up}; next: make provision CLUSTER={name}; make sim-down{named} removes them")
 
 
 @task(name=NAME, kind=KIND)

@@ -413,7 +413,7 @@ def _nodes(file: Path, hosts: dict[str, dict], gpus: int) -> tuple[Node, ...]:
                 raise ClusterError(f"{file}: {variable} of {name} is {value!r}; write a plain name or address")
         if not str(port).isascii() or not str(port).isdigit() or not 1 <= int(port) <= 65535:
             raise ClusterError(f"{file}: ansible_port of {name} is {port!r}; it is a number from 1 to 65535")
-        nodes.append(Node(name, str(address), int(port), str(user), gpus))
+        nodes.append(Node(name, str(address), port=int(port), user=str(user), gpus=gpus))
     for (address, port), times in Counter((node.address, node.port) for node in nodes).items():
         if times > 1:
             same = ", ".join(node.name for node in nodes if (node.address, node.port) == (address, port))

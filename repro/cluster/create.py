@@ -75,9 +75,9 @@ def nodes_of(hosts: str, user: str) -> tuple[Node, ...]:
             Node(
                 match[1] or (f"node{number}" if _is_address(address) else address),
                 address,
-                int(match[3] or 22),
-                user,
-                1,
+                port=int(match[3] or 22),
+                user=user,
+                gpus=1,
             )
         )
     names = [node.name for node in nodes]
@@ -105,7 +105,20 @@ def unwritten(
     known_hosts = scratch / "known_hosts"
     known_hosts.write_text("".join(f"{host_key.line}\n" for host_key in keys))
     image = TrainerImage("")
-    return Cluster(scratch.name, scratch, nodes, "", 1, "", 0.0, "", image, known_hosts, private_key=key, jump=jump)
+    return Cluster(
+        scratch.name,
+        scratch,
+        nodes=nodes,
+        gpu="",
+        gpus_per_node=1,
+        interface="",
+        network_gbits=0.0,
+        stack="",
+        image=image,
+        known_hosts=known_hosts,
+        private_key=key,
+        jump=jump,
+    )
 
 
 def detect(cluster: Cluster) -> Found:
@@ -138,11 +151,11 @@ def found_in(facts: dict, address: str) -> Found:
     return Found(
         gpu,
         len(gpus),
-        interface,
-        ",".join(dict.fromkeys(port.device for port in active)),
-        rate,
-        "cu102-modern" if modern else "cu102",
-        images,
+        interface=interface,
+        hca=",".join(dict.fromkeys(port.device for port in active)),
+        network_gbits=rate,
+        stack="cu102-modern" if modern else "cu102",
+        image_ids=images,
     )
 
 

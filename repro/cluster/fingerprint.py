@@ -75,7 +75,7 @@ def gather(cluster: Cluster, over: Over | None = None) -> dict[str, Fingerprint]
     def probe(remote: Remote) -> Fingerprint:
         sent = time.time()
         output = remote.run(argv, stdin=script, timeout=GATHER_S).stdout
-        return probed(cluster, remote.node.name, json.loads(output), sent, time.time())
+        return probed(cluster, remote.node.name, output=json.loads(output), sent=sent, received=time.time())
 
     results = over(probe) if over else on_all(cluster, probe)
     failed = [_why(node, result) for node, result in results.items() if isinstance(result, Exception)]
@@ -107,7 +107,9 @@ def fingerprint_of(node: str, fields: NodeFields, sent: float, received: float) 
         "time.offset_s": round((began - sent + ended - received) / 2, 4),
         "time.uncertainty_s": round((received - sent - (ended - began)) / 2, 4),
     }
-    return Fingerprint(node, fields.fields, fields.readings | clock, fields.topology, tuple(fields.notes))
+    return Fingerprint(
+        node, fields.fields, readings=fields.readings | clock, topology=fields.topology, notes=tuple(fields.notes)
+    )
 
 
 def differences(fingerprints: dict[str, Fingerprint], accepted: Iterable[str] = ()) -> list[FieldDifference]:

@@ -57,12 +57,12 @@ def parse_ibstat(text: str) -> list[Port]:
                 Port(
                     device,
                     int(number),
-                    adapter.get("CA type", ""),
-                    adapter.get("Firmware version", ""),
-                    port.get("State", ""),
-                    port.get("Physical state", ""),
-                    _number(port.get("Rate", "")),
-                    "InfiniBand" if layer == "IB" else layer,
+                    model=adapter.get("CA type", ""),
+                    firmware=adapter.get("Firmware version", ""),
+                    state=port.get("State", ""),
+                    physical=port.get("Physical state", ""),
+                    rate_gbits=_number(port.get("Rate", "")),
+                    layer="InfiniBand" if layer == "IB" else layer,
                 )
             )
     if not ports:
@@ -81,12 +81,12 @@ def ports_from_files(files: dict[str, str]) -> list[Port]:
             Port(
                 device,
                 int(number),
-                files.get(f"{adapter}/hca_type", ""),
-                files.get(f"{adapter}/fw_ver", ""),
-                state.capitalize(),
-                physical,
-                _number(files.get(f"{port}/rate", "")),
-                files.get(f"{port}/link_layer", ""),
+                model=files.get(f"{adapter}/hca_type", ""),
+                firmware=files.get(f"{adapter}/fw_ver", ""),
+                state=state.capitalize(),
+                physical=physical,
+                rate_gbits=_number(files.get(f"{port}/rate", "")),
+                layer=files.get(f"{port}/link_layer", ""),
             )
         )
     return ports
@@ -104,13 +104,13 @@ def parse_iblinkinfo(text: str) -> list[Link]:
                 Link(
                     owner,
                     int(match["lid"]),
-                    int(match["port"]),
-                    int(match["width"] or 0),
-                    float(match["lane"] or 0),
-                    match["state"],
-                    match["physical"],
-                    match["peer"],
-                    match["remark"].strip(),
+                    port=int(match["port"]),
+                    width=int(match["width"] or 0),
+                    lane_gbits=float(match["lane"] or 0),
+                    state=match["state"],
+                    physical=match["physical"],
+                    peer=match["peer"],
+                    remark=match["remark"].strip(),
                 )
             )
     if not links:

@@ -143,7 +143,7 @@ def _configured(node: Node) -> Iterator[Node]:
     for hop in Connection(node.address, gateway=False).ssh_config.get("proxyjump", "none").split(","):
         if hop.strip().lower() != "none":
             connection = Connection(hop.strip(), gateway=False)
-            yield Node(hop.strip(), connection.host, int(connection.port), connection.user, 0)
+            yield Node(hop.strip(), connection.host, port=int(connection.port), user=connection.user, gpus=0)
 
 
 def _open(cluster: Cluster, host: Node, before: Connection | None) -> Connection:

@@ -99,7 +99,9 @@ def _shown_by(
         return scan(asked)
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            way = open_checked(unwritten(jump[-1:], jump[:-1], key, trusted_keys, Path(scratch)), jump[-1])
+            way = open_checked(
+                unwritten(jump[-1:], jump[:-1], key=key, keys=trusted_keys, scratch=Path(scratch)), jump[-1]
+            )
         except Refused as refused:
             raise ClusterError(f"the jump host {refused.host.address} cannot be used: {refused.error}") from refused
         try:
@@ -128,7 +130,7 @@ def _suggestions(
 ) -> Found:
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            return detect(unwritten(nodes, jump, key, keys, Path(scratch)))
+            return detect(unwritten(nodes, jump, key=key, keys=keys, scratch=Path(scratch)))
         except ClusterError as error:
             say(f"note: {error}; so there are no suggestions below")
             return Found()

@@ -132,7 +132,9 @@ def provision(
         given["provision_libraries"] = {name.lower(): str(_library(name, bundle)) for name in ("cuBLAS", "cuDNN")}
     if cluster.baseline.lock and (cluster.runtime.engine or not cluster.runtime.in_image):
         given["provision_baseline"] = _baseline(cluster, bundle)
-    return _play("site.yml", cluster, check, limit, _known("TAGS", tags, ROLES), given, quiet)
+    return _play(
+        "site.yml", cluster, check=check, limit=limit, tags=_known("TAGS", tags, ROLES), extra=given, quiet=quiet
+    )
 
 
 def unmanaged(cluster: Cluster, limit: str = "") -> dict[str, str]:
@@ -151,7 +153,7 @@ def unmanaged(cluster: Cluster, limit: str = "") -> dict[str, str]:
 
 def deprovision(cluster: Cluster, *, check: bool = False, limit: str = "", quiet: bool = False) -> Provisioned:
     """Remove from a cluster's nodes what `provision` added; earlier files, runs and data stay."""
-    return _play("deprovision.yml", cluster, check, limit, "", {}, quiet)
+    return _play("deprovision.yml", cluster, check=check, limit=limit, tags="", extra={}, quiet=quiet)
 
 
 def variables(cluster: Cluster) -> dict:

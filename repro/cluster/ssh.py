@@ -108,7 +108,9 @@ class Remote:
         the command may live on.
         """
         out, err = bytearray(), bytearray()
-        status = self._carry_out(argv, sudo, out.extend, err.extend, [(stdin or "").encode()], timeout)
+        status = self._carry_out(
+            argv, sudo, out=out.extend, err=err.extend, stdin=[(stdin or "").encode()], timeout=timeout
+        )
         result = CommandResult(out.decode("utf-8", "replace"), err.decode("utf-8", "replace"), status)
         return checked(self.node.name, argv, result, check)
 
@@ -119,7 +121,7 @@ class Remote:
         """
         lock = threading.Lock()
         out, err = _Lines(on_line, lock), _Lines(on_line, lock)
-        status = self._carry_out(argv, sudo, out.write, err.write, None, None)
+        status = self._carry_out(argv, sudo, out=out.write, err=err.write, stdin=None, timeout=None)
         out.end()
         err.end()
         return status
@@ -144,7 +146,9 @@ class Remote:
         """Copy a file to the node; RemoteError if that fails."""
         argv, err = ["sh", "-c", 'cat > "$1"', "-", remote], bytearray()
         with open(local, "rb") as file:
-            status = self._carry_out(argv, False, bytes, err.extend, iter(partial(file.read, CHUNK), b""), None)
+            status = self._carry_out(
+                argv, False, out=bytes, err=err.extend, stdin=iter(partial(file.read, CHUNK), b""), timeout=None
+            )
         if status:
             raise RemoteError(self.node.name, f"cannot copy {local} to {remote}: {err.decode('utf-8', 'replace')}")
 

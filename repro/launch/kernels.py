@@ -254,7 +254,12 @@ def compare(
     seconds, start = time.monotonic() - started, shares[0].start
     results = tuple(result for part in shares for result in part.results)
     return Kernels(
-        device, results, readable(start["versions"]), tuple(start["libraries"]), seconds, tuple(sorted(models))
+        device,
+        results,
+        versions=readable(start["versions"]),
+        libraries=tuple(start["libraries"]),
+        seconds=seconds,
+        models=tuple(sorted(models)),
     )
 
 
@@ -327,7 +332,15 @@ def kernels_here(
 ) -> Kernels:
     """The comparison for this machine's GPUs and libraries, and the image that holds them if any, as `compared`."""
     subject = f"what {gpus[0]['name']} computes"
-    return compared(_identity(gpus, stack, image), precisions, attempt_of, subject, cache, say, processes_here())
+    return compared(
+        _identity(gpus, stack, image),
+        precisions,
+        attempt_of=attempt_of,
+        subject=subject,
+        cache=cache,
+        say=say,
+        processes=processes_here(),
+    )
 
 
 def compared(
@@ -349,12 +362,12 @@ def compared(
         _compared_in(
             precision_set,
             identity,
-            [model for model in precisions if precisions[model] == precision_set],
-            attempt_of,
-            subject,
-            cache,
-            say,
-            processes,
+            models=[model for model in precisions if precisions[model] == precision_set],
+            attempt_of=attempt_of,
+            subject=subject,
+            cache=cache,
+            say=say,
+            processes=processes,
         )
         for precision_set in dict.fromkeys(precisions.values())
     ]
@@ -384,7 +397,14 @@ def _compared_in(
         with exclusive(cache / digest):
             kernels = _kept(file)
             if missing := _missing(kernels, models):
-                new = compare(attempt_of, "cuda", named_by_time(cache / digest), missing, processes, precisions)
+                new = compare(
+                    attempt_of,
+                    "cuda",
+                    folder=named_by_time(cache / digest),
+                    models=missing,
+                    processes=processes,
+                    precisions=precisions,
+                )
                 kernels = kernels.added(new) if kernels else new
                 content = {"created": time.time(), "identity": identity, "kernels": kernels.as_json()}
                 file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

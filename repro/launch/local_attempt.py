@@ -83,7 +83,16 @@ def local_attempts(
 
     def attempt_of(unit: Unit, folder: Path) -> LocalAttempt:
         if unit.baseline_of:
-            return LocalAttempt(unit.config, folder, limits, port, baseline, True, shared, baseline_container)
+            return LocalAttempt(
+                unit.config,
+                folder,
+                limits,
+                port,
+                trainer=baseline,
+                is_baseline=True,
+                environment=shared,
+                container=baseline_container,
+            )
         given = {**(environment or {}), **(TF32 if unit.tf32 else {})}
         return LocalAttempt(unit.config, folder, limits, port, trainer=trainer, environment=given, container=container)
 

@@ -29,7 +29,7 @@ def program_code(folder: str, program: str, replaced: Sequence[str] = (), root: 
         path for subfolder in names for extra in folders_of(subfolder) for path in sorted(Path(extra).rglob("*.py"))
     ]
     named = {path.relative_to(root).as_posix(): path for path in own} | {str(path): path for path in outside}
-    passed_over = left_out(named, folder, program, model, lambda name: named[name].read_bytes())
+    passed_over = left_out(named, folder, program=program, model=model, read=lambda name: named[name].read_bytes())
     contents = {name: path.read_bytes() for name, path in named.items() if not name.startswith(passed_over)}
     record = {
         "sha256": files_digest((name, sha256_of(content)) for name, content in contents.items()),

@@ -140,10 +140,10 @@ def load_calibration(file: Path = FILE) -> Calibration:
     return Calibration(
         Constants(**data["constants"]),
         {kind: Uncertainty(**values) for kind, values in data["uncertainty"].items()},
-        {family: Constants(**values) for family, values in data["without"].items()},
-        {group: KernelFit(**values) for group, values in _groups(data["kernels"])},
-        {generation: Coverage(**values) for generation, values in data["generation"].items()},
-        {group: Uncertainty(**values) for group, values in _groups(data["measured"])},
+        without={family: Constants(**values) for family, values in data["without"].items()},
+        kernels={group: KernelFit(**values) for group, values in _groups(data["kernels"])},
+        generations={generation: Coverage(**values) for generation, values in data["generation"].items()},
+        measured={group: Uncertainty(**values) for group, values in _groups(data["measured"])},
     )
 
 

@@ -103,7 +103,9 @@ def from_devices(gpu_name: str, gpus: int, nodes: int = 1, port_gbs: float = 12.
     HardwareError for a GPU that gpus.toml does not know.
     """
     gpu = _gpu_by_name(gpu_name)
-    return ClusterModel(f"{gpu.name}x{gpus * nodes}", NodeModel(gpu, gpus, None, 1, port_gbs), nodes)
+    return ClusterModel(
+        f"{gpu.name}x{gpus * nodes}", NodeModel(gpu, gpus, links=None, ports=1, port_gbs=port_gbs), nodes
+    )
 
 
 def _published(name: str, described: dict) -> ClusterModel:
@@ -113,7 +115,7 @@ def _published(name: str, described: dict) -> ClusterModel:
         for row in described["topology"]["links"][: hardware["gpus_per_node"]]
     )
     ports, rate = hardware["network_ports_per_node"], _network_rate(hardware["network"])
-    node = NodeModel(_gpu_by_name(hardware["gpu"]), hardware["gpus_per_node"], links, ports, rate)
+    node = NodeModel(_gpu_by_name(hardware["gpu"]), hardware["gpus_per_node"], links=links, ports=ports, port_gbs=rate)
     return ClusterModel(name, node, hardware["nodes"])
 
 
@@ -140,7 +142,9 @@ def _node(data: dict) -> NodeModel:
     fabrics = _read("nodes.toml")["fabric"]
     links = fabrics[data["fabric"]]["links"] if data["fabric"] in fabrics else None
     rate = _read("networks.toml")[data["network"]]["port_gbs"]
-    return NodeModel(_gpu(data["gpu"]), data["gpus"], links and tuple(map(tuple, links)), data["ports"], rate)
+    return NodeModel(
+        _gpu(data["gpu"]), data["gpus"], links=links and tuple(map(tuple, links)), ports=data["ports"], port_gbs=rate
+    )
 
 
 def _gpu(name: str) -> GpuModel:

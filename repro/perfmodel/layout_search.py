@@ -89,7 +89,17 @@ def _with_batches(shape: dict[str, int], layout: Layout, global_batch: int) -> I
             continue
         for recompute in (False, True):
             for sharding in (0, 1) if layout.data > 1 else (0,):
-                yield ModelJob(SPEC.name, shares, layout, micro_batch, steps, "amp", recompute, sharding, fused=True)
+                yield ModelJob(
+                    SPEC.name,
+                    shares,
+                    layout=layout,
+                    micro_batch=micro_batch,
+                    accumulation_steps=steps,
+                    precision="amp",
+                    activation_checkpointing=recompute,
+                    optimizer_sharding=sharding,
+                    fused=True,
+                )
 
 
 def _divisors(number: int) -> list[int]:

@@ -54,19 +54,25 @@ def plan_rows(
     """
     calibration = default_calibration()
     first, most = repeats or verdict_looks()[0].repeats, repeats or MOST_REPEATS
-    return [_row(case, cluster, first * programs, most * programs, calibration) for case in cases]
+    return [
+        _row(case, cluster, first=first * programs, repeats=most * programs, calibration=calibration) for case in cases
+    ]
 
 
 def _row(case: Case, cluster: ClusterModel, first: int, repeats: int, calibration: Calibration) -> PlanRow:
     ranks = case.layout.world_size
     if not case.ported:
-        return PlanRow(case, None, 0.0, 0.0, NO_PORT.format(framework=case.framework))
+        return PlanRow(case, None, hours=0.0, first_look_hours=0.0, skipped=NO_PORT.format(framework=case.framework))
     if ranks > cluster.gpus:
-        return PlanRow(case, None, 0.0, 0.0, f"needs {ranks} GPUs of {cluster.gpus}")
+        return PlanRow(case, None, hours=0.0, first_look_hours=0.0, skipped=f"needs {ranks} GPUs of {cluster.gpus}")
     expected = expect(case, cluster, calibration)
     if not expected.fits:
         return PlanRow(
-            case, expected, 0.0, 0.0, f"needs {expected.memory_mib:,.0f} MiB of {cluster.gpu.memory_mib:,} per GPU"
+            case,
+            expected,
+            hours=0.0,
+            first_look_hours=0.0,
+            skipped=f"needs {expected.memory_mib:,.0f} MiB of {cluster.gpu.memory_mib:,} per GPU",
         )
     hours = attempt_s(case.iterations, expected) / 3600
     return PlanRow(case, expected, repeats * hours, first * hours, nodes=math.ceil(ranks / cluster.node.gpus))

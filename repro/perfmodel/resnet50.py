@@ -83,8 +83,10 @@ def stages(job: ModelJob) -> tuple[Stage]:
     forward, backward = NORM_FORWARD * outputs + ADD_PASSES * sums, NORM_BACKWARD * outputs + ADD_PASSES * sums
     return (
         Stage(
-            forward=_work(e, flops, operands, forward, KERNELS_FORWARD * len(layers)),
-            backward=_work(e, 2 * flops, 2 * operands, backward, KERNELS_BACKWARD * len(layers)),
+            forward=_work(e, flops, operands=operands, elements=forward, kernels=KERNELS_FORWARD * len(layers)),
+            backward=_work(
+                e, 2 * flops, operands=2 * operands, elements=backward, kernels=KERNELS_BACKWARD * len(layers)
+            ),
             recompute=KernelWork(),
             parameters=weights + norms,
             late_parameters=0.0,

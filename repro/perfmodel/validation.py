@@ -170,7 +170,15 @@ def _jobs(row: dict) -> Iterator[ModelJob]:
     for micro_batch in MICRO_BATCHES:
         steps, rest = divmod(row["global_batch"], micro_batch * layout.data)
         if steps and not rest:
-            yield ModelJob(row["model"], shape, layout, micro_batch, steps, activation_checkpointing=True, fused=True)
+            yield ModelJob(
+                row["model"],
+                shape,
+                layout=layout,
+                micro_batch=micro_batch,
+                accumulation_steps=steps,
+                activation_checkpointing=True,
+                fused=True,
+            )
 
 
 def _rate(job: ModelJob, cluster: ClusterModel, constants: Constants) -> float:

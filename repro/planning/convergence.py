@@ -94,7 +94,9 @@ def _unit(
         label_smoothing=0.0,
         data=dataset.data,
     )
-    return Unit(name, spec.name, config, RULE, training.global_batch, report=spec.programs[-1].report)
+    return Unit(
+        name, spec.name, config=config, rule=RULE, global_batch=training.global_batch, report=spec.programs[-1].report
+    )
 
 
 def _goal(training: ConvergenceTraining, dataset: Dataset) -> Goal:

@@ -92,7 +92,7 @@ def make_curve_plan(
         if unit.world_size > (gpus or CPU_PROCESSES)
     )
     units = tuple(variant for unit in chosen for variant in _in_programs(unit, programs))
-    return Plan(REDUCED, device, repeats, units, skipped, KIND)
+    return Plan(REDUCED, device, repeats=repeats, units=units, skipped=skipped, kind=KIND)
 
 
 def _in_programs(unit: Unit, programs: tuple[str, ...]) -> tuple[Unit, ...]:
@@ -156,14 +156,19 @@ class _Maker:
         first = self._unit(precision, "1x1x1", REFERENCE)
         if precision == "amp":
             first = replace(first, role=LAYOUT, reference=self._name("fp32", "1x1x1"))
-        controls = [self._unit(precision, f"1x1x1_acc{count}", CONTROL, count, first) for count in (2, 4)]
+        controls = [
+            self._unit(precision, f"1x1x1_acc{count}", role=CONTROL, accumulation=count, reference=first)
+            for count in (2, 4)
+        ]
         judged = replace(first, name=self._name("fp32", "1x1x1"))
         return [
             first,
             *controls,
             *self._changed(precision, "1x1x1", first),
             *(
-                self._unit(precision, name, LAYOUT, accumulation, judged, layout, **changes)
+                self._unit(
+                    precision, name, role=LAYOUT, accumulation=accumulation, reference=judged, layout=layout, **changes
+                )
                 for name, (layout, accumulation, changes) in self._layouts.items()
             ),
         ]
@@ -185,7 +190,16 @@ class _Maker:
             if precision == "fp32" or shards == 1:
                 units += [first, *self._changed(precision, name, first, errors=shards == 1)]
             if shards > 1:
-                units.append(self._unit(precision, sharded[shards], LAYOUT, 1, judged, Layout(shards, 1, 1)))
+                units.append(
+                    self._unit(
+                        precision,
+                        sharded[shards],
+                        role=LAYOUT,
+                        accumulation=1,
+                        reference=judged,
+                        layout=Layout(shards, 1, 1),
+                    )
+                )
         return units
 
     def _changed(self, precision: str, name: str, first: Unit, errors: bool = True) -> list[Unit]:
@@ -223,9 +237,9 @@ class _Maker:
         return Unit(
             full,
             self._spec.name,
-            config,
-            RULE,
-            batch,
+            config=config,
+            rule=RULE,
+            global_batch=batch,
             reference=reference.name if reference else None,
             report=self._spec.programs[-1].report,
             role=role,

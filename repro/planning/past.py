@@ -18,9 +18,9 @@ def uses_of(case: Case) -> tuple[Use, ...]:
         Work(
             {**case.shape, "vocab_size": padded},
             case.micro_batch,
-            case.accumulation_steps,
-            case.layout.pipeline,
-            case.activation_checkpointing,
+            times=case.accumulation_steps,
+            pipeline=case.layout.pipeline,
+            recomputes=case.activation_checkpointing,
         ),
     )
 

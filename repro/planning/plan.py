@@ -105,7 +105,7 @@ def make_plan(
     if scale == SMOKE:
         wanted.check_smoke()
         tiny = _in_turn(_smoke_units(cases, processes), wanted)
-        return Plan(SMOKE, "cpu", wanted.repeats or 2, tiny, tuple(foreign))
+        return Plan(SMOKE, "cpu", repeats=wanted.repeats or 2, units=tiny, skipped=tuple(foreign))
     max_gpus = wanted.max_gpus
     if not gpus:
         raise PlanError("SCALE=published needs a GPU, and nvidia-smi shows none here; SCALE=smoke runs on any machine")
@@ -140,7 +140,12 @@ def make_plan(
     units.sort(key=lambda unit: unit.cost)
     planned = _in_turn(units, wanted)
     return Plan(
-        PUBLISHED, "cuda", wanted.repeats or MOST_REPEATS, planned, (*foreign, *too_large, *refused), looks=looks
+        PUBLISHED,
+        "cuda",
+        repeats=wanted.repeats or MOST_REPEATS,
+        units=planned,
+        skipped=(*foreign, *too_large, *refused),
+        looks=looks,
     )
 
 
@@ -235,10 +240,10 @@ def _published_unit(case: Case) -> Unit:
     return Unit(
         case.name,
         case.model,
-        config_of(case, "cuda"),
-        case.rule,
-        case.global_batch,
-        stands_for,
+        config=config_of(case, "cuda"),
+        rule=case.rule,
+        global_batch=case.global_batch,
+        stands_for=stands_for,
         derived_from=derived_from,
         report=case.report,
         case=published,
@@ -261,4 +266,11 @@ def _smoke_units(cases: Sequence[Case], processes: int) -> tuple[Unit, ...]:
 
 
 def _smoke_unit(name: str, case: Case, config: TrainerConfig) -> Unit:
-    return Unit(name, case.model, replace(config, case=name), case.rule, SMOKE_GLOBAL_BATCH, report=case.report)
+    return Unit(
+        name,
+        case.model,
+        config=replace(config, case=name),
+        rule=case.rule,
+        global_batch=SMOKE_GLOBAL_BATCH,
+        report=case.report,
+    )

@@ -74,7 +74,7 @@ def make_rehearsal_plan(
         raise PlanError(f"none of these cases can be placed: {skipped[0].reason.text()}")
     ordered = sorted(_with_references(units), key=lambda unit: unit.world_size)
     planned = tuple(variant for unit in ordered for variant in _in_programs(unit, programs))
-    return Plan(REDUCED, "cpu", 1, planned, skipped, KIND)
+    return Plan(REDUCED, "cpu", repeats=1, units=planned, skipped=skipped, kind=KIND)
 
 
 def rehearsal_config(case: Case) -> TrainerConfig:

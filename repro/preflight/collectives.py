@@ -68,7 +68,7 @@ class Collectives:
         if hardware:
             node = replace(hardware.node, port_gbs=self.cluster.network_gbits / 8)
             hardware = replace(hardware, node=node, nodes=len(machines))
-        return self._over(self.cluster, per_node * len(machines), device, "all-nodes", hardware)
+        return self._over(self.cluster, per_node * len(machines), device=device, name="all-nodes", hardware=hardware)
 
     def _inside(self, machine: Machine) -> tuple[int, str, Hardware | None]:
         """Ranks and device of a machine, and its hardware if it is known."""
@@ -240,15 +240,15 @@ def measure(attempt_of: ProgramOf, ranks: int, device: str, folder: Path) -> Col
     return CollectiveTable(
         device,
         ranks,
-        tuple(
+        rows=tuple(
             _row(event, "bytes", "calls", "windows_s", "seconds", "algorithm_gbs", "bus_gbs")
             for event in mine
             if event["event"] == "all_reduce"
         ),
-        tuple(_row(event, "from", "to", "bytes", "seconds", "gbs") for event in mine if event["event"] == "pair"),
-        readable(start["versions"]),
-        tuple(start["libraries"]),
-        tuple(sorted(transports(folder))),
+        pairs=tuple(_row(event, "from", "to", "bytes", "seconds", "gbs") for event in mine if event["event"] == "pair"),
+        versions=readable(start["versions"]),
+        libraries=tuple(start["libraries"]),
+        transports=tuple(sorted(transports(folder))),
     )
 
 

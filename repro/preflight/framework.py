@@ -205,7 +205,7 @@ def _entry(check: PreflightCheck, subject: Machine | Sequence[Machine], name: st
         finding = aborted.finding
     except RemoteError as error:
         finding = failed(str(error), "Commands fail on this machine.", "log in by hand and find out why")
-    return ChecklistEntry(check.name, check.what, name, finding, time.monotonic() - started)
+    return ChecklistEntry(check.name, check.what, machine=name, finding=finding, seconds=time.monotonic() - started)
 
 
 def choose(checks: Sequence[PreflightCheck], only: str | None) -> list[PreflightCheck]:
@@ -241,16 +241,16 @@ def of_cluster(cluster: Cluster, only: Collection[str] | None = None) -> tuple[l
     expected = Expected(
         cluster.gpu,
         cluster.gpus_per_node,
-        cluster.interface,
-        cluster.hca,
-        cluster.network_gbits,
-        cluster.work,
-        cluster.port,
-        cluster.runtime.engine,
-        (*cluster.image.ids, cluster.image.name)[0],
-        cluster.gid_index,
-        cluster.image.manifest,
-        cluster.patience,
+        interface=cluster.interface,
+        hca=cluster.hca,
+        network_gbits=cluster.network_gbits,
+        work=cluster.work,
+        port=cluster.port,
+        containers=cluster.runtime.engine,
+        image=(*cluster.image.ids, cluster.image.name)[0],
+        gid_index=cluster.gid_index,
+        manifest=cluster.image.manifest,
+        patience=cluster.patience,
     )
     names = [node.name for node in cluster.nodes]
     machines = [

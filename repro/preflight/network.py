@@ -39,7 +39,8 @@ GIDS, ROCE_V2 = 16, "RoCE v2"
 WATCHED_S = 1.0
 IPERF3_PORT, IPERF3_GBITS = 5201, 20.0
 TEST_S, LONG_TEST_S = 2, 10
-"""The longer test follows where nothing was transferred in the other, as by a start that takes seconds."""
+"""The longer test follows where nothing was transferred in the other, as by a start that takes seconds; a cluster's `patience`
+times as long."""
 MEASURED_S = 30
 """The most that a measurement may take with its start, which on an emulated machine takes most of it."""
 TIMED_OUT = 124
@@ -314,7 +315,7 @@ def _with_ib_write_bw(server: Machine, client: Machine) -> float:
         argv = ["ib_write_bw", "-d", device, "-i", port, "-F", "--report_gbits"]
         if server.expected.gid_index is not None:
             argv += ["-x", str(server.expected.gid_index)]
-        for seconds in (TEST_S, LONG_TEST_S):
+        for seconds in (TEST_S, round(LONG_TEST_S * server.expected.patience)):
             timed = [*argv, "-D", str(seconds)]
             rate = write_bandwidth(_between(server, timed, client, [*timed, address(server)]))
             if rate:

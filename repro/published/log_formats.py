@@ -25,38 +25,38 @@ STAMP = rb"(?: +(\d{1,18}(?:\.\d*)?))?\s*"
 
 def _format(generations: str, start: bytes, pattern: bytes, names: str, example: str, **more: int) -> Format:
     pattern = pattern.replace(b"INT", INT).replace(b"NUMBER", NUMBER).replace(b"STAMP", STAMP)
-    return Format(generations, start, re.compile(pattern), tuple(names.split()), example, **more)
+    return Format(generations, start, pattern=re.compile(pattern), names=tuple(names.split()), example=example, **more)
 
 
 FORMATS = (
     _format(
         "AB",
         b"train: epoch ",
-        rb"train: epoch INT, iter INT, loss: NUMBER, top_1: NUMBER, top_k: NUMBER, samples/s: NUMBERSTAMP",
-        "epoch step loss top_1 top_k samples_per_s stamp",
-        "train: epoch 0, iter 20, loss: …, top_1: …, top_k: …, samples/s: … [Unix stamp]",
+        pattern=rb"train: epoch INT, iter INT, loss: NUMBER, top_1: NUMBER, top_k: NUMBER, samples/s: NUMBERSTAMP",
+        names="epoch step loss top_1 top_k samples_per_s stamp",
+        example="train: epoch 0, iter 20, loss: …, top_1: …, top_k: …, samples/s: … [Unix stamp]",
     ),
     _format(
         "C",
         b"step: ",
-        rb"step: INT, total_loss: NUMBER, mlm_loss: NUMBER, nsp_loss: NUMBER, throughput: NUMBERSTAMP",
-        "step loss mlm_loss nsp_loss samples_per_s stamp",
-        "step: 19, total_loss: …, mlm_loss: …, nsp_loss: …, throughput: … [Unix stamp]",
+        pattern=rb"step: INT, total_loss: NUMBER, mlm_loss: NUMBER, nsp_loss: NUMBER, throughput: NUMBERSTAMP",
+        names="step loss mlm_loss nsp_loss samples_per_s stamp",
+        example="step: 19, total_loss: …, mlm_loss: …, nsp_loss: …, throughput: … [Unix stamp]",
         steps_before=1,
     ),
     _format(
         "D",
         b"step: ",
-        rb"step: INT, loss: NUMBER, throughput: NUMBERSTAMP",
-        "step loss samples_per_s stamp",
-        "step: 10, loss: …, throughput: … [Unix stamp]",
+        pattern=rb"step: INT, loss: NUMBER, throughput: NUMBERSTAMP",
+        names="step loss samples_per_s stamp",
+        example="step: 10, loss: …, throughput: … [Unix stamp]",
     ),
     _format(
         "E",
         b"| ",
-        rb"\| +INT +\| +INT +\| +INT +\| +NUMBER +\| +NUMBER +\| +NUMBER +\|\s*",
-        "step micro_batches samples samples_per_s latency_s loss",
-        "| batches or step | micro_batches | samples | throughput | latency | loss |",
+        pattern=rb"\| +INT +\| +INT +\| +INT +\| +NUMBER +\| +NUMBER +\| +NUMBER +\|\s*",
+        names="step micro_batches samples samples_per_s latency_s loss",
+        example="| batches or step | micro_batches | samples | throughput | latency | loss |",
     ),
 )
 LETTERS = tuple(letter for form in FORMATS for letter in form.generations)

@@ -286,16 +286,16 @@ class _Reader:
         return Log(
             self.path,
             generation_of(form, self.stamped),
-            rows,
-            self.row_count,
-            self.total,
-            configuration,
-            self.memory_mib,
-            self.validation,
-            self.noise,
-            self.broken,
-            self.repeated,
-            tuple(self._notes(stated, per_epoch)),
+            rows=rows,
+            row_count=self.row_count,
+            samples_per_s_sum=self.total,
+            configuration=configuration,
+            memory_mib=self.memory_mib,
+            validation_lines=self.validation,
+            noise_lines=self.noise,
+            broken_rows=self.broken,
+            repeated_rows=self.repeated,
+            notes=tuple(self._notes(stated, per_epoch)),
         )
 
     def _row(self, form: Format, values: tuple, per_epoch: int | None) -> LogRow:

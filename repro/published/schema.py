@@ -103,7 +103,7 @@ def check_file(file: str, data: dict) -> list[str]:
     model, rule = data["report"].get("model"), rule_of(data["rule"]) if rule_holds else None
     for position, case in enumerate(data["case"], 1):
         place = f"case {case.get('name', f'number {position}')}"
-        _check_case(findings, place, case, data["defaults"], model)
+        _check_case(findings, place, case=case, defaults=data["defaults"], model=model)
         for key, reason in _contradictions(merged(case, data["defaults"]), model, rule):
             findings.say(place, key, reason)
     return list(findings.lines)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from repro.report import numbers
@@ -39,10 +39,27 @@ class Field:
 
 
 def table(id: str, rows: Iterable[Any], fields: Iterable[Field], caption: str = "") -> Table:
-    """A table with a row for each of `rows`."""
+    """A table with a row for each of `rows`, without columns that say nothing."""
     every = tuple(fields)
     cells = tuple(tuple(field.written(field.value(row)) for field in every) for row in rows)
-    return Table(id, tuple(field.column for field in every), cells, caption)
+    return telling(Table(id, tuple(field.column for field in every), cells, caption))
+
+
+def telling(whole: Table) -> Table:
+    """A table without the columns whose cells are all empty or dashes; the first column stays, as does all of no row."""
+    rows = whole.rows
+    shown = [
+        index for index in range(len(whole.columns)) if not rows or not index or any(_says(row[index]) for row in rows)
+    ]
+    return replace(
+        whole,
+        columns=tuple(whole.columns[index] for index in shown),
+        rows=tuple(tuple(row[index] for index in shown) for row in rows),
+    )
+
+
+def _says(cell: Cell) -> bool:
+    return cell.text not in ("", numbers.NOTHING) or bool(cell.note)
 
 
 def columns(*titles: str, numeric: Iterable[str] = ()) -> tuple[Column, ...]:

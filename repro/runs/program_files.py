@@ -83,7 +83,11 @@ def digests_of(files: Mapping[str, str], folder: str, program: str, model: str, 
 
     Releases before the present one left out less: only folders, or nothing.
     """
-    forms = (left_out(files, folder, program, model, read), left_out(files, folder, program, "", read), ())
+    forms = (
+        left_out(files, folder, program, model, read),
+        left_out(files, folder, program=program, model="", read=read),
+        (),
+    )
     return {
         files_digest((name, sha256) for name, sha256 in files.items() if not name.startswith(form)) for form in forms
     }

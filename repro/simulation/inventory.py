@@ -3,12 +3,14 @@
 import json
 import os
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from repro.simulation.places import HOME
+from repro.simulation.places import HOME, simulated_inventory
 from repro.utils.paths import CACHE
 
 KEY = HOME / "id_ed25519"
@@ -25,6 +27,49 @@ class SshEndpoint:
     port: int
     host_key: str
     variables: tuple[tuple[str, str], ...] = ()
+
+
+class SimulatedCluster(ABC):
+    """Simulated nodes of one cluster, up or not: what is the same of containers and of virtual machines."""
+
+    name: str
+
+    @property
+    @abstractmethod
+    def names(self) -> list[str]:
+        """The nodes' names."""
+
+    @abstractmethod
+    def _wait_for(self, node: str) -> None:
+        """Until a node answers SSH and all its services have started; EngineError says why it does not."""
+
+    @property
+    def inventory(self) -> Path:
+        return simulated_inventory(self.name)
+
+    @property
+    def ssh_config(self) -> Path:
+        return self.inventory / "ssh_config"
+
+    def ssh(self, node: str, *argv: str, **options: Any) -> subprocess.CompletedProcess:
+        """Run something on a node as `runner` through SSH, its host key checked."""
+        command = ["ssh", "-F", str(self.ssh_config), node, *argv]
+        return subprocess.run(command, capture_output=True, text=True, **options)
+
+    def wait(self, *nodes: str) -> None:
+        """Until nodes, all of them if none is named, answer SSH and all their services have started."""
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(self._wait_for, nodes or self.names))
+
+
+def names_of(count: int) -> list[str]:
+    """The names of this number of nodes."""
+    return [f"node{number}" for number in range(1, count + 1)]
+
+
+def number_of(node: str) -> int:
+    """The number in a node's name, from 1 on."""
+    return int(node.removeprefix("node"))
 
 
 def make_key() -> None:

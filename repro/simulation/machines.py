@@ -23,7 +23,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -35,10 +34,13 @@ from repro.simulation.engine import SimulationEngineError, exclusive, running, s
 from repro.simulation.images import trainer_layout
 from repro.simulation.inventory import (
     KEY,
+    SimulatedCluster,
     SshEndpoint,
     given_variables,
     leave_to_caller,
     make_key,
+    names_of,
+    number_of,
     write_inventory,
     write_ssh_config,
 )
@@ -59,8 +61,8 @@ from repro.utils.progress import Stages, said_meanwhile
 
 MOST = 16
 MEMORY_MIB, PROCESSORS = 3072, 1
-READY_S = 900
-"""Without KVM, beside other work on two cores, a start has taken 200 s."""
+READY_S = 300
+"""What a start or a shutdown may take, not counting what the machine waits for a processor; emulated, a start takes 40 s."""
 POLL_S = 1.0
 SYSTEM_DISK_S, BUILT_S, LOADED_S = 130, 300, 45
 """About how many seconds these take, for the time left: the disk that machines boot from; that with the trainer image, built or
@@ -89,7 +91,7 @@ Emulated on two busy cores, ib_write_bw measured 0.03 Gb/s.
 
 
 @dataclass(frozen=True)
-class Machines:
+class Machines(SimulatedCluster):
     """The virtual machines of one cluster, up or not.
 
     `disk` is the folder of the disk that they boot from, `image` the ID of the trainer image on their second one, `group`
@@ -109,7 +111,7 @@ class Machines:
 
     @property
     def names(self) -> list[str]:
-        return [f"node{number}" for number in range(1, len(self.ports) + 1)]
+        return names_of(len(self.ports))
 
     @property
     def system(self) -> Disk:
@@ -119,17 +121,9 @@ class Machines:
     def folder(self) -> Path:
         return MACHINES / self.name
 
-    @property
-    def inventory(self) -> Path:
-        return simulated_inventory(self.name)
-
-    @property
-    def ssh_config(self) -> Path:
-        return self.inventory / "ssh_config"
-
     def address(self, node: str) -> str:
         """A node's address on the cluster's network."""
-        return f"{NETWORK}.{10 + _number(node)}"
+        return f"{NETWORK}.{10 + number_of(node)}"
 
     def root(self, node: str, *argv: object, check: bool = True, **options: Any) -> str:
         """Run something on a node as root, through its sshd; what it printed."""
@@ -140,11 +134,6 @@ class Machines:
         if check and done.returncode:
             raise SimulationEngineError(f"{self.name}, {node}: {' '.join(map(str, argv[:6]))} …: {done.stderr.strip()}")
         return done.stdout.strip()
-
-    def ssh(self, node: str, *argv: str, **options: Any) -> subprocess.CompletedProcess:
-        """Run something on a node as `runner`, its host key checked."""
-        command = ["ssh", "-F", str(self.ssh_config), node, *argv]
-        return subprocess.run(command, capture_output=True, text=True, **options)
 
     def record(self) -> None:
         """Write down what `attach` reads."""
@@ -164,9 +153,14 @@ class Machines:
     def start(self, *nodes: str) -> None:
         """Give nodes power, all of them if none is named, and do not wait for them."""
         for node in nodes or self.names:
-            number, key = _number(node), self._host_key(node)
+            number, key = number_of(node), self._host_key(node)
             hardware = Hardware(
-                number, self.memory_mib, self.processors, self.ports[number - 1], self.group, self.shares
+                number,
+                self.memory_mib,
+                processors=self.processors,
+                ssh_port=self.ports[number - 1],
+                group=self.group,
+                shares=self.shares,
             )
             given = {
                 "host_key": key,
@@ -198,14 +192,9 @@ class Machines:
         """Where a kernel of a node's own is, if it has one."""
         return Disk(self.folder / f"{node}.kernel")
 
-    def wait(self, *nodes: str) -> None:
-        """Until nodes, all of them if none is named, answer SSH and all their services have started."""
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(self._wait_for, nodes or self.names))
-
     def _wait_for(self, node: str) -> None:
-        deadline = time.monotonic() + READY_S
-        while time.monotonic() < deadline:
+        may_still_take = self._time_limit(node)
+        while may_still_take():
             if qemu.process_of(self.folder, node) is None:
                 log = (self.folder / f"{node}.log").read_text().strip()
                 raise SimulationEngineError(
@@ -224,12 +213,17 @@ class Machines:
         console = (self.folder / f"{node}.console").read_text(errors="replace")
         raise SimulationEngineError(f"{self.name}, {node} is not up after {READY_S} s; its console:\n{console[-3000:]}")
 
+    def _time_limit(self, node: str) -> Callable[[], bool]:
+        """Tells whether READY_S seconds from now are not over yet, without those that the node waits for a processor."""
+        began, before_s = time.monotonic(), qemu.held_up_s(self.folder, node)
+        return lambda: time.monotonic() - began - (qemu.held_up_s(self.folder, node) - before_s) < READY_S
+
     def restart(self, node: str) -> None:
         """Ask a node to restart, and return once it has begun to: its sshd is gone."""
         self.ssh(node, "sudo systemctl reboot", stdin=subprocess.DEVNULL)
-        deadline = time.monotonic() + READY_S
+        may_still_take = self._time_limit(node)
         while self.ssh(node, "systemctl is-system-running", stdin=subprocess.DEVNULL).stdout.strip() == "stopping":
-            if time.monotonic() > deadline:
+            if not may_still_take():
                 raise SimulationEngineError(f"{self.name}, {node} does not shut down")
             time.sleep(POLL_S)
 
@@ -330,7 +324,7 @@ def up(
             machines.make_node(node)
         machines.write_ssh_config()
         machines.start()
-        tell(f"{count} machines boot", count * BOOT_S[qemu.accelerator(system)])
+        tell("1 machine boots" if count == 1 else f"{count} machines boot", count * BOOT_S[qemu.accelerator(system)])
         machines.wait()
         leave_to_caller()
     except BaseException:
@@ -366,10 +360,6 @@ def remove_leftovers() -> list[str]:
 
 def _public(key: Path) -> Path:
     return Path(f"{key}.pub")
-
-
-def _number(node: str) -> int:
-    return int(node.removeprefix("node"))
 
 
 def main(argv: list[str]) -> None:

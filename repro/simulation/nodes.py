@@ -24,15 +24,18 @@ from repro.simulation.engine import LABEL, SimulationEngine, SimulationEngineErr
 from repro.simulation.images import STACK, has_node_image, node_image, trainer_image, trainer_layout
 from repro.simulation.inventory import (
     KEY,
+    SimulatedCluster,
     SshEndpoint,
     given_variables,
     leave_to_caller,
     make_key,
+    names_of,
+    number_of,
     write_inventory,
     write_ssh_config,
 )
 from repro.simulation.owners import PERSON, is_gone, started
-from repro.simulation.places import HOME, MACHINES, simulated_inventory
+from repro.simulation.places import HOME, MACHINES
 from repro.simulation.seed import seed
 from repro.utils.progress import Stages, said_meanwhile
 
@@ -107,7 +110,7 @@ _first_processes: dict[str, tuple[str, str | None]] = {}
 
 
 @dataclass(frozen=True)
-class Nodes:
+class Nodes(SimulatedCluster):
     """The nodes of one cluster, up or not.
 
     `third` is the third number of their addresses, `image` the ID of the trainer image in their engines or empty,
@@ -125,10 +128,10 @@ class Nodes:
 
     @property
     def names(self) -> list[str]:
-        return [f"node{number}" for number in range(1, self.count + 1)]
+        return names_of(self.count)
 
     def address(self, node: str) -> str:
-        return f"10.{self.engine.second}.{self.third}.{FIRST - 1 + int(node.removeprefix('node'))}"
+        return f"10.{self.engine.second}.{self.third}.{FIRST - 1 + number_of(node)}"
 
     def container(self, node: str) -> str:
         """The name under which the engine around the nodes knows a node."""
@@ -163,19 +166,6 @@ class Nodes:
             if process:
                 _first_processes[name] = process, started(process)
         return process
-
-    def ssh(self, node: str, *argv: str, **options: Any) -> subprocess.CompletedProcess:
-        """Run something on a node as `runner` through SSH, its host key checked."""
-        command = ["ssh", "-F", str(self.ssh_config), node, *argv]
-        return subprocess.run(command, capture_output=True, text=True, **options)
-
-    @property
-    def ssh_config(self) -> Path:
-        return self.inventory / "ssh_config"
-
-    @property
-    def inventory(self) -> Path:
-        return simulated_inventory(self.name)
 
     def containers_asked_for(self, node: str) -> list[dict]:
         """What each container that this node's engine started had asked for; see node/sim-runc.py."""
@@ -228,13 +218,8 @@ class Nodes:
         with ThreadPoolExecutor() as pool:
             list(pool.map(commit, self.names))
 
-    def wait(self, *nodes: str) -> None:
-        """Until the nodes, all of them if none is named, answer SSH and have their engine up if they have one."""
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(self._wait_for, nodes or self.names))
-
     def _wait_for(self, node: str) -> None:
-        """EngineError says whether the node has ended, some of its services have failed, or it takes too long."""
+        """Also until it has its engine up, if it has one."""
         container = self.container(node)
         said = self.root(node, "timeout", READY_S, "sh", "-c", STARTED, check=False)
         if said == "running":
@@ -314,7 +299,7 @@ def up(
         tell("the nodes' own image is made, unless it was before", ahead)
         node_image(engine, kind)
         third = _third_of(engine, f"{disks}:node1") if disks else _free_third(engine)
-        nodes = Nodes(engine, name, third, count, kind, trainer, options, disks)
+        nodes = Nodes(engine, name, third=third, count=count, kind=kind, image=trainer, options=options, disks=disks)
         make_key()
         what = json.dumps({"count": count, "kind": kind, "image": trainer, "options": options, "disks": disks})
         subnet = f"10.{engine.second}.{nodes.third}.0/24"
@@ -350,7 +335,7 @@ def up(
 def are_kept(engine: SimulationEngine, name: str, count: int) -> bool:
     """Whether the disks kept under a name are enough to start `count` nodes, and the addresses of these are free."""
     there = engine.docker("image", "ls", "--format", "{{.Tag}}", name).split()
-    if not {f"node{number}" for number in range(1, count + 1)} <= set(there):
+    if not set(names_of(count)) <= set(there):
         return False  # none were kept, or whoever kept them was interrupted
     return _third_of(engine, f"{name}:node1") not in _thirds(engine)
 
@@ -388,7 +373,16 @@ def attach(name: str) -> Nodes:
     third = int(network["IPAM"]["Config"][0]["Subnet"].split(".")[2])
     what = json.loads(network["Labels"][f"{LABEL}.nodes"])
     options = tuple(what["options"])
-    return Nodes(engine, name, third, what["count"], what["kind"], what["image"], options, what.get("disks", ""))
+    return Nodes(
+        engine,
+        name,
+        third=third,
+        count=what["count"],
+        kind=what["kind"],
+        image=what["image"],
+        options=options,
+        disks=what.get("disks", ""),
+    )
 
 
 def take_down(name: str) -> None:

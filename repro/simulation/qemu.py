@@ -153,6 +153,19 @@ def process_of(folder: Path, name: str) -> int | None:
     return None
 
 
+def held_up_s(folder: Path, name: str) -> float:
+    """For how many seconds a machine's processor has been ready to run and had none of this machine's; 0 if none runs.
+
+    Linux counts them for each thread (Documentation/scheduler/sched-stats.rst).
+    """
+    threads = Path(f"/proc/{process_of(folder, name)}/task").glob("*/schedstat")
+    waited_ns = [0]
+    for thread in threads:
+        with contextlib.suppress(OSError):  # it has ended
+            waited_ns.append(int(thread.read_text().split()[1]))
+    return max(waited_ns) / 1e9
+
+
 def end(folder: Path, name: str) -> None:
     """Take a machine's power away, and wait until its process has ended: until then it may hold the locks of its disks."""
     pid = process_of(folder, name)

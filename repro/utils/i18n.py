@@ -20,10 +20,18 @@ def N_(message: str) -> str:
     return message
 
 
+class Counted(int):
+    """A number with which its words agree: "{n:case|cases}" is "1 case" or "3 cases"; Chinese has "{n}" alone."""
+
+    def __format__(self, words: str) -> str:
+        one, bar, several = words.partition("|")
+        return f"{int(self)} {one if self == 1 else several}" if bar else int(self).__format__(words)
+
+
 class Message(str):
     """A sentence with values: the English text as a string, which can be looked up in a catalogue and kept as JSON.
 
-    A value may be a `Message` itself, or a list, which is shown with the language's commas. Values are filled in by
+    A value may be a `Message` itself, or a list, which is shown with the language's commas; a whole number is `Counted`. Values are filled in by
     `str.format`, so the message may have format specifications.
     """
 
@@ -54,7 +62,7 @@ def _shown(value: object, translate: Translate) -> object:
         return value.text(translate)
     if isinstance(value, list | tuple):
         return translate(", ").join(str(_shown(item, translate)) for item in value)
-    return value
+    return Counted(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _kept(value: object) -> object:

@@ -227,7 +227,7 @@ def test_a_long_attempt_beside_short_ones_leaves_no_time_without_attempts():
 
 
 def test_repeats_that_were_not_run_are_remarked_unless_a_rule_stopped_them():
-    text = f"1 of 2 units have fewer repeats than the 2 planned, and no rule stopped them: {OTHER}"
+    text = f"1 unit of 2 with fewer repeats than the 2 planned, which no rule stopped: {OTHER}"
     assert remarked(IN_TURN[:3]) == [text]
     assert remarked([*IN_TURN[:3], IN_TURN[3] | {"status": "failed"}]) == [text]
     assert remarked([IN_TURN[0], IN_TURN[1] | {"enough": "decided"}, IN_TURN[2]]) == []

@@ -46,7 +46,7 @@ PINNED = replace(V100, baseline=BaselinePlace(lock="baseline").within(RUNTIMES["
 def given(monkeypatch):
     """What provisioning hands to Ansible, which is not started."""
     found = {}
-    monkeypatch.setattr(provision_module, "_play", lambda *arguments: found.update(arguments[5]))
+    monkeypatch.setattr(provision_module, "_play", lambda *arguments, extra, **more: found.update(extra))
     return found
 
 

@@ -41,7 +41,7 @@ def overlay(tmp_path, monkeypatch):
 def given(monkeypatch):
     """What provisioning hands to Ansible, which is not started."""
     found = {}
-    monkeypatch.setattr(provision_module, "_play", lambda *arguments: found.update(arguments[5]))
+    monkeypatch.setattr(provision_module, "_play", lambda *place, **options: found.update(options["extra"]))
     monkeypatch.setattr(provision_module, "_library", lambda name, bundle: name)
     return found
 

@@ -423,7 +423,7 @@ def test_an_outcome_in_one_line():
 def test_nodes_with_newer_gpus_get_the_newer_libraries_in_containers_and_without(monkeypatch, runtime):
     given = []
     monkeypatch.setattr(provision_module, "_library", lambda name, bundle: Path("/wheels", name))
-    monkeypatch.setattr(provision_module, "_play", lambda *arguments: given.append(arguments[5]))
+    monkeypatch.setattr(provision_module, "_play", lambda *place, **options: given.append(options["extra"]))
     for check in (False, True):  # a dry run compares them too
         provision(replace(V100, stack="cu102-modern", runtime_name=runtime), check=check)
     provision(replace(V100, runtime_name=runtime))

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -134,6 +135,34 @@ def test_a_process_of_another_program_is_not_taken_for_a_machine(tmp_path):
         assert other.poll() is None
         other.kill()
     assert qemu.process_of(tmp_path, "node2") is None
+
+
+@pytest.fixture
+def starved(tmp_path):
+    """The folder of a machine, node1, that shares one processor with another busy program."""
+    program = Path(shutil.copy(shutil.which("yes"), tmp_path / qemu.QEMU))
+    one = min(os.sched_getaffinity(0))
+    alone = {"stdout": subprocess.DEVNULL, "preexec_fn": lambda: os.sched_setaffinity(0, {one})}
+    with (
+        subprocess.Popen(["yes"], executable=program, cwd=tmp_path, **alone) as machine,
+        subprocess.Popen(["yes"], **alone) as other,
+    ):
+        (tmp_path / "node1.pid").write_text(str(machine.pid))
+        yield tmp_path
+        machine.kill()
+        other.kill()
+
+
+def test_what_a_machine_waits_for_a_processor_is_not_counted(starved, monkeypatch):
+    """Linux says how long that was; what else passes does count."""
+    assert qemu.held_up_s(starved, "node2") == 0
+    monkeypatch.setattr(machines, "MACHINES", starved.parent)
+    monkeypatch.setattr(machines, "READY_S", 1.0)
+    made = Machines(starved.name, "disk", "sha256:0", "239.255.88.1:1", (1,))
+    within, began = made._time_limit("node1"), time.monotonic()
+    wait_until(lambda: not within())
+    assert time.monotonic() - began > 1.2
+    assert qemu.held_up_s(starved, "node1") > 0.2
 
 
 def test_a_machine_is_told_by_its_program_and_not_by_words_that_come_late(tmp_path):

@@ -7,7 +7,7 @@ import tomllib
 from babel.messages.extract import DEFAULT_KEYWORDS, extract_from_dir
 from babel.messages.pofile import read_po
 
-from repro.utils.i18n import FOLDER, catalogue
+from repro.utils.i18n import FOLDER, Counted, Message, catalogue
 from tests.support.paths import ROOT
 
 KEYWORDS = {**DEFAULT_KEYWORDS, "N_": None, "Failure": None, "Message": None, "translate": None}
@@ -69,3 +69,14 @@ def test_chinese_typography():
 def test_english_is_the_language_of_the_messages():
     assert catalogue("en").gettext("Results") == "Results"
     assert catalogue("zh").gettext("Results") == "结果"
+
+
+def test_words_agree_with_their_number():
+    """In a message, from a record as well, and with other formats left as they are."""
+    message = Message("{n:unit is|units are} late by {by:.1f} s of {all}", n=1, by=2.0, all=True)
+    assert message == "1 unit is late by 2.0 s of True"
+    assert (
+        Message.from_json({**message.as_json(), "values": {"n": 3, "by": 2.0, "all": 4}})
+        == "3 units are late by 2.0 s of 4"
+    )
+    assert f"{Counted(1):case|cases}, {Counted(0):case|cases}, {Counted(7):03d}" == "1 case, 0 cases, 007"

@@ -89,7 +89,7 @@ class NodesAttempt:
         tail = (follower.log_tail(failure) or self._own_log_tail()) if failure else ""
         explained = follower.explained(failure) if failure else None
         nodes = tuple(node.name for node in work.placement.nodes)
-        return Outcome(explained, time.monotonic() - started, tail, tuple(follower.cut()), nodes)
+        return Outcome(explained, time.monotonic() - started, log_tail=tail, cut=tuple(follower.cut()), nodes=nodes)
 
     def _own_log_tail(self) -> str:
         return "\n".join(last_lines(self.folder / self.transport.log)) if self.transport.log else ""

@@ -60,7 +60,13 @@ def survey(cluster: Cluster) -> dict[str, Occupancy | Exception]:
         deliver(remote, code)
         answer = _ask(remote, code, {"do": "holder"})
         processes = [(number, command) for number, command in answer["processes"]]
-        return Occupancy(remote.node.name, answer["holder"], processes, answer["containers"], cluster.patience)
+        return Occupancy(
+            remote.node.name,
+            answer["holder"],
+            processes=processes,
+            containers=answer["containers"],
+            patience=cluster.patience,
+        )
 
     return on_all(cluster, ask)
 

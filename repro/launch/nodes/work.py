@@ -198,7 +198,7 @@ def dry_lines(cluster: Cluster, code: UploadedCode, units: Iterable[Unit], sprea
     What only a node knows is in angle brackets: its address on the cluster's interface, and the user's numbers.
     """
     for unit in units:
-        work = work_of(cluster, code, unit, spread, port, "<run>", "repeat-1.attempt-1")
+        work = work_of(cluster, code, unit=unit, spread=spread, port=port, run="<run>", attempt="repeat-1.attempt-1")
         hosts = dry_hosts(work)
         yield f"# {unit.name}: {unit.world_size} ranks, {work.placement.per_node} per node"
         for index, node in enumerate(work.placement.nodes):

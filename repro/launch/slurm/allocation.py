@@ -98,7 +98,8 @@ class Allocation:
         cluster = self.request.cluster
         nodes_by_name = {node.name: node for node in cluster.nodes}
         return tuple(
-            nodes_by_name.get(name) or Node(name, name, 22, "", cluster.gpus_per_node) for name in self.names[:count]
+            nodes_by_name.get(name) or Node(name, name, port=22, user="", gpus=cluster.gpus_per_node)
+            for name in self.names[:count]
         )
 
     def submit(self, on_event: OnEvent, interrupts: Interrupts) -> None:

@@ -117,7 +117,9 @@ def slurm_attempts(jobs: Jobs, limits: Limits, spread: bool) -> Callable[[Unit, 
     """What makes a run's attempts in jobs of Slurm; `spread` uses as many nodes as possible."""
 
     def attempt_of(unit: Unit, folder: Path) -> SlurmAttempt:
-        work = work_of(jobs.cluster, jobs.code, unit, spread, jobs.port, jobs.run, folder.name)
+        work = work_of(
+            jobs.cluster, jobs.code, unit=unit, spread=spread, port=jobs.port, run=jobs.run, attempt=folder.name
+        )
         return SlurmAttempt(SlurmTransport(unit, work, folder, jobs), folder, limits)
 
     return attempt_of

@@ -56,12 +56,12 @@ def inspect(allocation: Allocation, code: UploadedCode, port: int, interrupts: I
     }
     owner = allocation.request.owner(WHAT, allocation.request.run)
     step = allocation.start(owner, dict.fromkeys(allocation.names, order), code, answers)
-    received = _received(allocation, step, answers, "probe", PROBE_S, interrupts)
+    received = _received(allocation, step, answers=answers, key="probe", patience=PROBE_S, interrupts=interrupts)
     allocation.wait(step)
     for node in allocation.nodes():
         message, at = received[node.name]
         allocation.facts[node.name] = message["facts"]
-        allocation.fingerprints[node.name] = probed(cluster, node.name, message["probe"], sent, at)
+        allocation.fingerprints[node.name] = probed(cluster, node.name, output=message["probe"], sent=sent, received=at)
     sentences = [
         line for node in allocation.nodes() for line in problems(cluster, node, allocation.facts[node.name], 0.0, port)
     ]
@@ -82,7 +82,9 @@ def ask(
     order = {"do": "ask", "argv": argv, "patience_s": patience, "work": cluster.work, "container": ""}
     owner = allocation.request.owner(WHAT, allocation.request.run)
     step = allocation.start(owner, dict.fromkeys(names, order), code, answers)
-    received = _received(allocation, step, answers, "status", patience + PROBE_S, interrupts)
+    received = _received(
+        allocation, step, answers=answers, key="status", patience=patience + PROBE_S, interrupts=interrupts
+    )
     allocation.wait(step)
     return {
         name: CommandResult(message["stdout"], message["stderr"], message["status"])

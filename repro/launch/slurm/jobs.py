@@ -86,7 +86,9 @@ class Jobs:
     def request(self, what: str, size: Size) -> JobRequest:
         """The job of this size that would be submitted."""
         token = secrets.token_hex(4)
-        return JobRequest(self.cluster, what, self.run, size.nodes, size.gpus, self._minutes, token)
+        return JobRequest(
+            self.cluster, what, run=self.run, nodes=size.nodes, gpus=size.gpus, minutes=self._minutes, token=token
+        )
 
     def take(self, what: str, size: Size, folder: Path | None, on_event: OnEvent, interrupts: Interrupts) -> Allocation:
         """A job with nodes for this, new or kept, which the caller gives back.
@@ -140,7 +142,7 @@ class Jobs:
             return None
 
         def attempts_on(name: str, stop: threading.Event) -> ProgramOf:
-            return programs_in_job(allocation, name, self.code, PROGRAM, LIMITS, stop)
+            return programs_in_job(allocation, name, code=self.code, program=PROGRAM, limits=LIMITS, stop=stop)
 
         return compared_on_nodes(self.cluster, allocation.facts, precisions, attempts_on, say=say)
 

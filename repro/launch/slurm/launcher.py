@@ -95,7 +95,15 @@ class SlurmLauncher(ClusterLauncher):
 
     def _work(self, unit: Unit, plan: Plan, run: str) -> NodeWork:
         target = self.target
-        return work_of(target.cluster, target.code, unit, spread(plan), target.port, run, "repeat-1.attempt-1")
+        return work_of(
+            target.cluster,
+            target.code,
+            unit=unit,
+            spread=spread(plan),
+            port=target.port,
+            run=run,
+            attempt="repeat-1.attempt-1",
+        )
 
 
 @dataclass(frozen=True)

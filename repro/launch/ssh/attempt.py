@@ -120,7 +120,7 @@ def ssh_attempts(pool: NodePool, run: str, limits: Limits, spread: bool) -> Call
     """What makes a run's attempts on the nodes of a pool; `spread` uses as many of them as possible."""
 
     def attempt_of(unit: Unit, folder: Path) -> SshAttempt:
-        work = work_of(pool.cluster, pool.code, unit, spread, pool.port, run, folder.name)
+        work = work_of(pool.cluster, pool.code, unit=unit, spread=spread, port=pool.port, run=run, attempt=folder.name)
         return SshAttempt(SshTransport(work, pool), folder, limits)
 
     return attempt_of

@@ -39,7 +39,9 @@ class SshLauncher(ClusterLauncher):
 
     def dry_run(self, plan: Plan) -> Iterator[str]:
         """Every command of every node."""
-        return dry_lines(self.target.cluster, self.target.code, plan.units, spread(plan), self.target.port)
+        return dry_lines(
+            self.target.cluster, self.target.code, units=plan.units, spread=spread(plan), port=self.target.port
+        )
 
     @contextmanager
     def open(self, command: str) -> Iterator[SshSession]:
@@ -81,7 +83,7 @@ class SshSession(LaunchSession):
             return None
 
         def attempts_on(name: str, stop: threading.Event) -> ProgramOf:
-            return programs_on(self.pool, self.pool.members[name].node, PROGRAM, LIMITS, stop)
+            return programs_on(self.pool, self.pool.members[name].node, program=PROGRAM, limits=LIMITS, stop=stop)
 
         facts = {name: member.facts for name, member in self.pool.members.items()}
         return compared_on_nodes(self.target.cluster, facts, precisions_of(plan), attempts_on)

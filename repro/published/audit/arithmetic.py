@@ -50,7 +50,7 @@ def outliers(material: Material) -> Findings:
             if other.report == case.report and other is not case and other.published.repeats
         ]
         for number, run in enumerate(case.published.repeats if others else (), 1):
-            yield _outlier(case, number, run, noise.repeats[case.name].median, max(others))
+            yield _outlier(case, number, run=run, middle=noise.repeats[case.name].median, usual=max(others))
 
 
 def _outlier(case: Case, number: int, run: PrintedNumber, middle: float, usual: float) -> Finding | None:
@@ -84,14 +84,19 @@ def speedups(material: Material) -> Findings:
         for column, printed in (("speedup", case.published.speedup), ("weak_scaling", weak)):
             if printed is not None and single:
                 own, alone = case.published.throughput, single.published.throughput
-                yield _speedup(case, "results", as_figure(printed), own, alone, column=column)
+                yield _speedup(case, "results", printed=as_figure(printed), throughput=own, single=alone, column=column)
     for report, table, rows in material.also_printed("throughput", "speedup"):
         singles: dict[object, PrintedNumber] = {}
         for row in rows:
             case = material.catalogue.case(row["case"])
             singles.setdefault(_work(case), row["throughput"])
             yield _speedup(
-                case, table["what"], as_figure(row["speedup"]), row["throughput"], singles[_work(case)], report.id
+                case,
+                table["what"],
+                printed=as_figure(row["speedup"]),
+                throughput=row["throughput"],
+                single=singles[_work(case)],
+                report=report.id,
             )
 
 
@@ -129,7 +134,9 @@ def latencies(material: Material) -> Findings:
     for peer in material.peers:
         if peer.case and peer.latency_ms is not None:
             case = material.catalogue.case(peer.case)
-            yield _latency(f"latency-{peer.framework}", case, peer.throughput, peer.latency_ms, PEERS)
+            yield _latency(
+                f"latency-{peer.framework}", case, throughput=peer.throughput, latency_ms=peer.latency_ms, report=PEERS
+            )
 
 
 def _latency(

@@ -30,10 +30,16 @@ def larger_batches(material: Material) -> Findings:
     """A larger batch is not much slower in the same layout, of other frameworks either."""
     for smaller, larger in _by_batch(material.cases, OF_CASE):
         place = Place(RESULTS, larger.name, "throughput")
-        yield _not_slower(smaller.published.throughput, larger.published.throughput, smaller.name, larger.report, place)
+        yield _not_slower(
+            smaller.published.throughput,
+            larger.published.throughput,
+            other=smaller.name,
+            report=larger.report,
+            place=place,
+        )
     for smaller, larger in _by_batch([peer for peer in material.peers if not peer.case], OF_PEER):
         place = Place(PEERS, larger.name, "batch")
-        yield _not_slower(smaller.throughput, larger.throughput, smaller.name, PEERS, place)
+        yield _not_slower(smaller.throughput, larger.throughput, other=smaller.name, report=PEERS, place=place)
 
 
 def _not_slower(before: float, after: float, other: str, report: str, place: Place) -> Finding | None:
@@ -68,14 +74,14 @@ def devices(material: Material) -> Findings:
     """No GPU is busy for more than all of the time, or uses more memory than it has; of cases, `memory` looks at this."""
     for case in material.cases:
         used, place = case.published.gpu_utilisation, Place(RESULTS, case.name, "gpu_utilisation")
-        yield from _within(used, 100, "utilisation", case.report, place)
+        yield from _within(used, 100, check="utilisation", report=case.report, place=place)
     described = [cluster.get("hardware", {}) for cluster in material.clusters.values()]
     card_mib = max((hardware["gpu_memory_mib"] for hardware in described if "gpu_memory_mib" in hardware), default=inf)
     for peer in material.peers:
         place = Place(PEERS, peer.name, "memory_mib")
-        yield from _within(peer.memory_mib, card_mib, "card", PEERS, place, CARD)
+        yield from _within(peer.memory_mib, card_mib, check="card", report=PEERS, place=place, source=CARD)
         place = Place(PEERS, peer.name, "gpu_utilisation")
-        yield from _within(peer.gpu_utilisation, 100, "utilisation", PEERS, place)
+        yield from _within(peer.gpu_utilisation, 100, check="utilisation", report=PEERS, place=place)
 
 
 def _within(

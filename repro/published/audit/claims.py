@@ -56,11 +56,11 @@ def names(material: Material) -> Findings:
     """The parameters in a case's name, its log's name and its layout column are those of the case."""
     for case in material.cases:
         printed = case.published.printed
-        yield _name(case, "cases", "case", case.name, NAMES)
+        yield _name(case, "cases", column="case", text=case.name, patterns=NAMES)
         if "log" in printed:
-            yield _name(case, "logs", "log", printed["log"], (LOG,))
+            yield _name(case, "logs", column="log", text=printed["log"], patterns=(LOG,))
         if "layout" in printed:
-            yield _name(case, "results", "layout", printed["layout"], (LAYOUT,))
+            yield _name(case, "results", column="layout", text=printed["layout"], patterns=(LAYOUT,))
 
 
 def _name(case: Case, table: str, column: str, text: str, patterns: tuple[str, ...]) -> Finding | None:

@@ -50,7 +50,7 @@ def _copied(report: Report, table: dict, column: str, pairs: list) -> Findings:
         else:
             yield _differs(report, table, column, case, own, other, pairs)
     if cut:
-        yield _cut_off(report, table, column, cut, len(pairs))
+        yield _cut_off(report, table, column=column, cut=cut, count=len(pairs))
 
 
 def _cut(value: float, decimals: int) -> float:

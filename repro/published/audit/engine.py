@@ -89,7 +89,13 @@ def audit(data: Path | Material = DATA) -> Audit:
     findings.sort(
         key=lambda finding: (finding.rank, order.get(finding.report, len(order)), SEVERITIES.index(finding.severity))
     )
-    return Audit(material, tuple(checks), _unique(findings), published_noise(material.cases), _efficiencies(material))
+    return Audit(
+        material,
+        tuple(checks),
+        findings=_unique(findings),
+        noise=published_noise(material.cases),
+        efficiencies=_efficiencies(material),
+    )
 
 
 def _unique(findings: Iterable[Finding]) -> tuple[Finding, ...]:

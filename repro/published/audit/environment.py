@@ -181,10 +181,12 @@ def environments(material: Material) -> Findings:
         for key in (key for key in SOFTWARE if key in printed):
             mine, expected = version(printed[key]), version(cluster["software"][key])
             agrees = mine != () and mine == expected[: len(mine)]
-            yield _environment(agrees, report.id, key, printed[key], cluster["software"][key])
+            yield _environment(agrees, report.id, key=key, printed=printed[key], expected=cluster["software"][key])
         for key in (key for key in HARDWARE if key in printed):
             expected = cluster["hardware"][key]
-            yield _environment(_same_words(printed[key], expected), report.id, key, printed[key], expected)
+            yield _environment(
+                _same_words(printed[key], expected), report.id, key=key, printed=printed[key], expected=expected
+            )
         yield _gpus(report.id, printed["gpus"], cluster["hardware"])
         if threads := re.match(r"(\d+) CPU", printed.get("cpu", "")):
             covered = _threads(cluster["topology"]["cpu_affinity"])

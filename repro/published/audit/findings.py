@@ -137,7 +137,19 @@ def finding(
     `expected` is left out where nothing is recomputed.
     """
     identity = slug(report, check, place.row, place.column)
-    return Finding(identity, report, place, kind, str(printed), str(expected), rule, evidence, severity, note, source)
+    return Finding(
+        identity,
+        report,
+        place=place,
+        kind=kind,
+        printed=str(printed),
+        expected=str(expected),
+        rule=rule,
+        evidence=evidence,
+        severity=severity,
+        note=note,
+        source=source,
+    )
 
 
 def slug(*parts: str) -> str:

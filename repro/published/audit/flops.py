@@ -48,11 +48,11 @@ def efficiency(case: Case, peak_tflops: float, vocab_size: int = VOCABULARY) -> 
     flop = gpt_flop(
         case.global_batch,
         shape["seq_length"],
-        shape["layers"],
-        shape["hidden_size"],
-        vocab_size,
-        case.activation_checkpointing,
+        layers=shape["layers"],
+        hidden_size=shape["hidden_size"],
+        vocab_size=vocab_size,
+        recompute=case.activation_checkpointing,
     )
     gpus = case.layout.world_size
     rate = flop / (latency_ms / 1000) / gpus / 1e12
-    return Efficiency(case.name, gpus, flop / 1e12, rate, rate / peak_tflops)
+    return Efficiency(case.name, gpus, teraflop=flop / 1e12, tflops_per_gpu=rate, share_of_peak=rate / peak_tflops)

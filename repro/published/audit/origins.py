@@ -17,7 +17,9 @@ def origins(material: Material) -> Findings:
         if entry.finding:
             identity = slug(entry.reports[0], "origin", entry.slug)
             title, place = entry.title["en"], Place("history", entry.slug)
-            yield Finding(identity, entry.reports[0], place, PROVENANCE, "–", "", Message(title))
+            yield Finding(
+                identity, entry.reports[0], place=place, kind=PROVENANCE, printed="–", expected="", rule=Message(title)
+            )
 
 
 RULES = (("origin", N_("what was measured, by its sources"), origins),)

@@ -253,11 +253,11 @@ def peak_tflops(case: Case, hardware: Mapping) -> float:
 def peaks(material: Material) -> Findings:
     """No throughput implies more operations than the GPUs' peak."""
     for case in material.cases:
-        yield from _below_peak(material, case, case.published.throughput, "peak", case.report)
+        yield from _below_peak(material, case, throughput=case.published.throughput, check="peak", report=case.report)
     for peer, case in _peer_cases(material):
         named = (peer.framework, peer.version, peer.variant, f"bs{peer.micro_batch}")
         name = "-".join(part for part in ("peak", *named) if part)
-        yield from _below_peak(material, case, peer.throughput, name, PEERS)
+        yield from _below_peak(material, case, throughput=peer.throughput, check=name, report=PEERS)
 
 
 def _below_peak(material: Material, case: Case, throughput: PrintedNumber, check: str, report: str) -> Findings:

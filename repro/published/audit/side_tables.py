@@ -151,7 +151,7 @@ def dates(material: Material) -> Findings:
         for day in days_of(named):
             rule = Message("the report is of {date}", date=report.date)
             place = Place("text", "", "date")
-            yield _day(report, place, named, day, own, rule)
+            yield _day(report, place, printed=named, day=day, own=own, rule=rule)
         for case in material.cases_of(report):
             printed = str(case.published.printed.get("date", ""))
             for day in days_of(printed):

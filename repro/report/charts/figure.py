@@ -68,7 +68,11 @@ def throughput_figure(lines: Callable, figure_spec: str = "throughput") -> Figur
     def chart(_: Translate) -> LineChart:
         series = lines(_)
         return LineChart(
-            _("Throughput by number of GPUs"), "samples/s", _("GPUs"), tuple(series), ideal_line(series, _("ideal"))
+            _("Throughput by number of GPUs"),
+            "samples/s",
+            x_label=_("GPUs"),
+            series=tuple(series),
+            ideal=ideal_line(series, _("ideal")),
         )
 
     return FigureSpec(
@@ -90,9 +94,9 @@ def efficiency_figure(lines: Callable, figure_spec: str = "efficiency") -> Figur
         return LineChart(
             _("Scaling efficiency"),
             _("throughput / (one GPU's throughput × number of GPUs)"),
-            _("GPUs"),
-            series,
-            Series(_("ideal"), ((1, 1.0), (last, 1.0))),
+            x_label=_("GPUs"),
+            series=series,
+            ideal=Series(_("ideal"), ((1, 1.0), (last, 1.0))),
             percent=True,
         )
 

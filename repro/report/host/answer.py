@@ -205,7 +205,7 @@ def believed(_: Translate, host: MeasuredHost) -> str:
         sentences.append(_("Every comparison has an interval over several sessions."))
     elif rows:
         text = _(
-            "{several} of {rows} comparisons have an interval over several sessions; the others come from a single one."
+            "Comparisons with an interval over several sessions: {several} of {rows}; the others come from a single session."
         )
         sentences.append(text.format(several=len(rows) - single, rows=len(rows)))
     if older := len(every) - len(rows):

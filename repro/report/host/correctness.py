@@ -75,8 +75,8 @@ def curves(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sectio
     absent = sum(comparison.deviation is None for comparison in layouts)
     agree = sum(comparison.holds for comparison in layouts)
     caption = _(
-        "{good} of {of} loss curves agree with their references, {differ} differ, {absent} did not run; {seen} of {made} "
-        "injected errors were detected."
+        "Loss curves that agree with their references: {good} of {of}; that differ: {differ}; that did not run: {absent}. "
+        "Injected errors that were detected: {seen} of {made}."
     ).format(
         good=agree,
         of=len(layouts),
@@ -146,7 +146,7 @@ def _curves_of(_: Translate, kept_run: KeptRun, curves: Curves, drawn: list[Figu
             )
         )
     caption = _(
-        "Run {run}: {good} of {of} loss curves agree with their references; {seen} of {made} injected errors were detected."
+        "Run {run}: loss curves that agree with their references: {good} of {of}; injected errors that were detected: {seen} of {made}."
     ).format(
         run=link(kept_run),
         good=sum(comparison.holds for comparison in compared),
@@ -178,8 +178,8 @@ def learning(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sect
         for _kept_run, result in results
     )
     caption = _(
-        "{good} of {of} trainings on real data reach a loss below the threshold that follows from the entropy of the data "
-        "(runs {runs})."
+        "Trainings on real data whose loss falls below the threshold that follows from the entropy of the data: {good} of {of} "
+        "({runs})."
     ).format(
         good=sum(result.holds for _kept_run, result in results),
         of=len(results),
@@ -261,8 +261,8 @@ def profile(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Secti
     rows = tuple(
         (
             *words(pair.unit.name, pair.other.label),
-            measured(pair.ours.iteration_ms),
-            measured(pair.theirs.iteration_ms),
+            _iteration(_, pair.ours),
+            _iteration(_, pair.theirs),
             Cell(_slower_in(_, pair)),
         )
         for pair in pairs
@@ -276,7 +276,7 @@ def profile(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Secti
         method=method.link(_, "profiles", _("what the columns say"))
     )
     blocks: tuple[Block, ...] = (Table("profile", titles, rows, caption),) if pairs else ()
-    every = tuple(row for kept_run, profiles in runs for row in _profile_rows(_, kept_run, profiles))
+    every = tuple(row for kept_run, profiles in runs for row in _profile_rows(_, host, kept_run, profiles))
     titles = (
         *columns(_("Configuration"), _("Program")),
         *columns(numeric=(_("Iteration (ms)"), _("GPU busy"))),
@@ -290,16 +290,27 @@ def profile(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Secti
     ]
 
 
-def _profile_rows(_: Translate, kept_run: KeptRun, profiles: Profiles) -> Iterator[tuple[Cell, ...]]:
+def _profile_rows(
+    _: Translate, host: MeasuredHost, kept_run: KeptRun, profiles: Profiles
+) -> Iterator[tuple[Cell, ...]]:
     for comparison in profiles.comparisons:
         for profiled_unit in (comparison.own, *comparison.others):
             if profiled_unit.profile:
+                unit = profiled_unit.unit
+                older = not unit.baseline_of and not host.is_current(kept_run, unit)
                 yield (
-                    *words(comparison.own.unit.name, profiled_unit.unit.label),
+                    Cell(comparison.own.unit.name),
+                    Cell(unit.label, note=_("older code") if older else ""),
                     measured(profiled_unit.profile.iteration_ms),
                     share(profiled_unit.profile.busy_ms / profiled_unit.profile.iteration_ms),
                     *words(link(kept_run)),
                 )
+
+
+def _iteration(_: Translate, of: Profile) -> Cell:
+    """How long a traced iteration took, and for what share of it the GPU was busy."""
+    busy = _("GPU busy {share}").format(share=numbers.percentage(of.busy_ms / of.iteration_ms))
+    return replace(measured(of.iteration_ms), note=busy)
 
 
 def _class(_: Translate, kind: str) -> str:

@@ -13,7 +13,7 @@ from repro.report.host.results import MeasuredHost
 from repro.report.method import link
 from repro.report.tables import columns, words
 from repro.runs.digests import NAME, UNSIGNED, head, lost_commits, removed, signers
-from repro.utils.i18n import Translate
+from repro.utils.i18n import Counted, Translate
 
 
 def evidence(_: Translate, host: MeasuredHost) -> list[Section]:
@@ -33,7 +33,9 @@ def _unproven(_: Translate, host: MeasuredHost) -> Iterator[str]:
     for kept_run in host.runs:
         counts.update(kept_run.evidence.unproven)
     if counts:
-        facts = listed(_, (_("{fact} ({n} attempts)").format(fact=_(fact), n=n) for fact, n in counts.items()))
+        facts = listed(
+            _, (_("{fact} ({n:attempt|attempts})").format(fact=_(fact), n=Counted(n)) for fact, n in counts.items())
+        )
         yield _("Not recorded, so that nothing proves it: {facts}.").format(facts=facts)
 
 

@@ -10,7 +10,7 @@ from repro.report.host.rows import LEAST_SESSIONS, MET, MISSED, OLD, OPEN, HostR
 from repro.report.method import link
 from repro.report.run.programs import PROGRAMS
 from repro.report.tables import Field, table
-from repro.utils.i18n import N_, Translate
+from repro.utils.i18n import N_, Counted, Translate
 
 KINDS = {
     "ratio": N_("OneFlow / baseline"),
@@ -31,19 +31,19 @@ def decided(_: Translate, rows: list[HostRow]) -> str:
         text = _("No goal is decided.")
     elif single == len(rows):
         text = _(
-            "No goal is decided: all {n} rest on a single session each, and {least} are needed. {within} of the "
-            "measured values lie within their goal."
+            "No goal is decided: each value rests on a single session, and {least} are needed. Within their goal: "
+            "{within} of {n:measured value|measured values}."
         )
     else:
         text = _(
-            "Goals: {met} met, {missed} missed, {undecided} undecided, {single} of these because they rest "
-            "on a single session. {within} of the {n} measured values lie within their goal."
+            "Goals: {met} met, {missed} missed, {undecided} undecided, {single} of these from "
+            "a single session. Within their goal: {within} of {n:measured value|measured values}."
         )
     if old:
         text += _(" Rows that were measured with older code of their program only do not count: {old}.")
     return text.format(
         old=old,
-        n=len(rows),
+        n=Counted(len(rows)),
         least=LEAST_SESSIONS,
         met=statuses.count(MET),
         missed=statuses.count(MISSED),

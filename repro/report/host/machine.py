@@ -12,7 +12,7 @@ from repro.report.host.results import MeasuredHost, clocks, preflight_tables
 from repro.report.host.run import KeptRun
 from repro.report.method import link
 from repro.report.tables import columns, count, measured, words
-from repro.utils.i18n import N_, Message, Translate
+from repro.utils.i18n import N_, Counted, Message, Translate
 
 LARGEST = 3
 RESULTS = {"ok": N_("ok"), "warning": N_("warning"), "failed": N_("failed"), "not available": N_("not available")}
@@ -23,7 +23,9 @@ def commit(_: Translate, kept_run: KeptRun) -> str:
     """The commit that a run was made from, and whether files differed from it."""
     changed = kept_run.environment.git_changed_files
     return (
-        _("{commit} with {n} changed files").format(commit=kept_run.commit, n=changed) if changed else kept_run.commit
+        _("{commit} with {n:changed file|changed files}").format(commit=kept_run.commit, n=Counted(changed))
+        if changed
+        else kept_run.commit
     )
 
 

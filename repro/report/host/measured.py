@@ -150,7 +150,7 @@ def comparisons(_: Translate, host: MeasuredHost) -> list[Section]:
         Section(
             "comparisons",
             _("Every comparison, with its runs"),
-            (Table("comparisons", titles, cells_of_rows, caption),),
+            (tables.telling(Table("comparisons", titles, cells_of_rows, caption)),),
             folded=True,
         )
     ]

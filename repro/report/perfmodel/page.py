@@ -70,7 +70,9 @@ def calibrate(file: Path = FILE) -> Calibration:
     cases, cluster = load_catalogue().ported, describe(PUBLISHED_CLUSTER)
     training = [target(case) for case in training_cases(cases)]
     constants, without = fit(training, cluster), fit_without(cases, cluster)
-    here = uncertainties(error_frame(cases, cluster, constants, without, fit_baseline(training, cluster)))
+    here = uncertainties(
+        error_frame(cases, cluster, constants=constants, without=without, baseline=fit_baseline(training, cluster))
+    )
     measurements = load_measurements()
     plain = Calibration(constants, here, without)
     here |= {ELSEWHERE: elsewhere(check_frame(measurements, plain))}
@@ -102,13 +104,13 @@ def tell(calibration: Calibration) -> ModelReportData:
     return ModelReportData(
         calibration,
         cluster,
-        error_frame(cases, cluster, constants, calibration.without, baseline),
-        baseline,
-        check_frame(measurements, calibration).assign(
+        results=error_frame(cases, cluster, constants, calibration.without, baseline),
+        baseline=baseline,
+        checks=check_frame(measurements, calibration).assign(
             fitted=[(measurement.program, measurement.job) in fitted_trainings() for measurement in measurements]
         ),
-        kernel_calibration(measurements, constants, exchanged=True)[1],
-        megatron_checks(constants),
+        exchanged=kernel_calibration(measurements, constants, exchanged=True)[1],
+        megatron=megatron_checks(constants),
     )
 
 

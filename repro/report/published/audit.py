@@ -310,7 +310,7 @@ def efficiency(_: Translate, result: Audit, report: str) -> Section | None:
                 percent(computed.share_of_peak, 1),
                 figure(computed.petaflops, 3),
                 *(
-                    _published(result, report, computed.case, key, row.get(key))
+                    _published(result, report, case=computed.case, column=key, value=row.get(key))
                     for key in ("tflops_per_gpu", "percent_of_peak", "petaflops")
                 ),
             )

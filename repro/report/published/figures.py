@@ -31,7 +31,8 @@ def published_figures(folder: Path, formats: tuple[str, ...] = ("svg",)) -> dict
     cases = load_catalogue().cases
     return {
         report: {
-            language: write_figures(figure_specs, folder, language, f"{report}-", formats) for language in LANGUAGES
+            language: write_figures(figure_specs, folder, language=language, prefix=f"{report}-", formats=formats)
+            for language in LANGUAGES
         }
         for report, figure_specs in published_figure_specs(cases).items()
     }
@@ -209,9 +210,9 @@ def _sharding_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
         return BarChart(
             _("Memory with and without sharding of the optimizer state"),
             _("MiB per GPU"),
-            rows,
-            (Panel("", values),),
-            series,
+            rows=rows,
+            panels=(Panel("", values),),
+            series=series,
             limit=(_("16 GiB (V100)"), V100_MEMORY_MIB),
             decimals=0,
             styles=tuple(of(framework) for framework in ("OneFlow", "DeepSpeed") for of in (style, sharded)),
@@ -266,9 +267,9 @@ def _layout_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
         return BarChart(
             _("Throughput by layout: one model on 8 GPUs"),
             _("samples/s; hidden size 1536, 16 layers, global batch size 16"),
-            names,
-            (Panel("", values),),
-            frameworks,
+            rows=names,
+            panels=(Panel("", values),),
+            series=frameworks,
             decimals=2,
             styles=styles(frameworks),
         )
@@ -294,9 +295,9 @@ def _layout_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
         return DotChart(
             _("Memory by layout"),
             _("MiB per GPU, largest of the node"),
-            tuple(both),
-            tuple(both.values()),
-            frameworks,
+            rows=tuple(both),
+            values=tuple(both.values()),
+            series=frameworks,
             limit=(_("16 GiB (V100)"), V100_MEMORY_MIB),
             decimals=0,
             styles=styles(frameworks),

@@ -20,7 +20,7 @@ from repro.report.published.figures import published_figures
 from repro.report.published.peers import peers
 from repro.report.published.tables import Sheet
 from repro.report.tables import figure, words
-from repro.utils.i18n import LANGUAGES, catalogue
+from repro.utils.i18n import LANGUAGES, Counted, catalogue
 from repro.utils.paths import REPORTS
 
 FOLDER = REPORTS / "published"
@@ -93,7 +93,9 @@ def _glance(sheet: Sheet) -> Section:
     rows += [
         (
             f"{report.framework} / {framework}",
-            _("{ratios} ({n} cases)").format(ratios=numbers.span(f"{ratio:.2f}" for ratio in ratios), n=len(ratios)),
+            _("{ratios} ({n:case|cases})").format(
+                ratios=numbers.span(f"{ratio:.2f}" for ratio in ratios), n=Counted(len(ratios))
+            ),
         )
         for framework, ratios in _over_peers(sheet).items()
     ]

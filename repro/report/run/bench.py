@@ -183,9 +183,9 @@ register(
     Kind(
         BENCH,
         N_("bench: cases measured by the rules of their reports"),
-        lambda run, plan, attempts, results: examine(plan, attempts, results),
-        bench_sections,
-        _figures,
+        analyse=lambda run, plan, attempts, results: examine(plan, attempts, results),
+        sections=bench_sections,
+        figures=_figures,
         figures_after="results",
         closing=lambda _, data: [method_section(_, data)],
         judges_speed=True,

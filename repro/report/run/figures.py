@@ -131,9 +131,9 @@ def _efficiency_figure(pairs: list[tuple[Case, Result]], number: int) -> FigureS
         return LineChart(
             title,
             _("throughput relative to the smallest number of GPUs, scaled up"),
-            _("GPUs"),
-            series,
-            Series(_("ideal"), ((min(throughputs), 1.0), (max(throughputs), 1.0))),
+            x_label=_("GPUs"),
+            series=series,
+            ideal=Series(_("ideal"), ((min(throughputs), 1.0), (max(throughputs), 1.0))),
             percent=True,
         )
 
@@ -208,9 +208,9 @@ def baseline_figures(results: list[Result]) -> list[FigureSpec]:
         return BarChart(
             _("OneFlow and its baselines"),
             f"{title}: {kinds[0]}" if len(kinds) == 1 else title,
-            tuple(rows),
-            (Panel("", values),),
-            kinds,
+            rows=tuple(rows),
+            panels=(Panel("", values),),
+            series=kinds,
             emphasis=frozenset(range(len(rows))),
             limit=(_("equal"), 1.0),
             decimals=2,
@@ -245,9 +245,9 @@ def _own_efficiency_figure(base: str, lines: dict[str, list[Relation]], number: 
         return LineChart(
             _("Scaling efficiency relative to {unit}").format(unit=base),
             _("throughput relative to one GPU times the number of GPUs"),
-            _("GPUs"),
-            tuple(series),
-            Series(_("ideal"), ((1, 1.0), (last, 1.0))),
+            x_label=_("GPUs"),
+            series=tuple(series),
+            ideal=Series(_("ideal"), ((1, 1.0), (last, 1.0))),
             percent=True,
         )
 

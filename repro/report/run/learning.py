@@ -100,9 +100,9 @@ register(
     Kind(
         KIND,
         N_("convergence: real data, trained to a stated loss on one device"),
-        lambda run, plan, attempts, results: learned(plan, attempts, run.files, run.description().goals),
-        lambda _, data: [learning_section(_, data.findings, data.description.datasets)],
-        lambda data, files: learning_figures(data.findings),
+        analyse=lambda run, plan, attempts, results: learned(plan, attempts, run.files, run.description().goals),
+        sections=lambda _, data: [learning_section(_, data.findings, data.description.datasets)],
+        figures=lambda data, files: learning_figures(data.findings),
         figures_after="learning",
         side_by_side=True,
     )

@@ -35,8 +35,8 @@ def _verdict(_: Translate, curves: Curves) -> list[Block]:
     return [
         Text(
             _(
-                "{good} of {all} loss curves agree with one device in fp32 within the tolerance; {seen} of {errors} "
-                "injected errors were detected."
+                "Loss curves that agree with one device in fp32 within the tolerance: {good} of {all}. Injected errors that "
+                "were detected: {seen} of {errors}."
             ).format(
                 good=sum(comparison.holds for comparison in layouts),
                 all=len(layouts),
@@ -175,12 +175,12 @@ def _figure(model: str, comparisons: list[CurveComparison]) -> FigureSpec:
         return CurveChart(
             _("Loss curves of {model}").format(model=model),
             _("loss above; below, its relative deviation as a mean over {n} iterations").format(n=WINDOW),
-            _("iteration"),
-            _("reference"),
-            groups,
-            tuple(references),
-            limits,
-            WINDOW,
+            x_label=_("iteration"),
+            reference_label=_("reference"),
+            groups=groups,
+            references=tuple(references),
+            limits=limits,
+            window=WINDOW,
         )
 
     return FigureSpec(
@@ -198,9 +198,9 @@ register(
     Kind(
         KIND,
         N_("curves: loss curves of every layout and precision, compared with one device's"),
-        lambda run, plan, attempts, results: compare(plan, attempts, run.files),
-        lambda _, data: [curve_section(_, data.findings, data.description.datasets)],
-        lambda data, files: curve_figures(data.findings),
+        analyse=lambda run, plan, attempts, results: compare(plan, attempts, run.files),
+        sections=lambda _, data: [curve_section(_, data.findings, data.description.datasets)],
+        figures=lambda data, files: curve_figures(data.findings),
         figures_after="curves",
         side_by_side=True,
     )

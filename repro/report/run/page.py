@@ -22,7 +22,7 @@ from repro.runs.files import check_plain
 from repro.runs.manifest import discard_derived
 from repro.runs.plan import PUBLISHED, REDUCED, SMOKE
 from repro.runs.record import RUNS, RecordError, Run, write_json, write_text
-from repro.utils.i18n import LANGUAGES, N_, Translate, catalogue
+from repro.utils.i18n import LANGUAGES, N_, Counted, Translate, catalogue
 
 SCALES = {
     SMOKE: N_("smoke: tiny shapes, published layouts shrunk to at most 4 processes, on the CPU"),
@@ -93,7 +93,7 @@ def render(
         written.append(target)
     written.append(folder / "report.html")
     write_text(written[-1], html(documents, folder))
-    return Rendered(tuple(written), table, kind_of(data.plan), data.judgement, data.findings)
+    return Rendered(tuple(written), table, kind=kind_of(data.plan), judgement=data.judgement, findings=data.findings)
 
 
 def read(run: Run, tolerance: float | None = None) -> ReportData:
@@ -147,24 +147,30 @@ def build(data: ReportData, language: str) -> Document:
 
 def _commit(_: Translate, environment: Environment) -> str:
     commit, changed = environment.commit[:12], environment.git_changed_files
-    return _("{commit} with {n} changed files").format(commit=commit, n=changed) if changed else commit
+    return (
+        _("{commit} with {n:changed file|changed files}").format(commit=commit, n=Counted(changed))
+        if changed
+        else commit
+    )
 
 
 def _outcome(_: Translate, data: ReportData) -> Section:
     plan, results = data.plan, data.results
     failed = sum(attempt.status == "failed" for attempt in data.attempts)
-    what = _("{units} configurations, {repeats} repeats each, covering {cases} published cases").format(
-        units=len(plan.units),
-        repeats=plan.repeats,
-        cases=len({case for unit in plan.units for case in unit.stands_for}),
+    what = _(
+        "{units:configuration|configurations}, {repeats:repeat|repeats} each, covering {cases:published case|published cases}"
+    ).format(
+        units=Counted(len(plan.units)),
+        repeats=Counted(plan.repeats),
+        cases=Counted(len({case for unit in plan.units for case in unit.stands_for})),
     )
     scale = _(SCALES[plan.scale])
     derived = sum(bool(unit.derived_from) for unit in plan.units)
     baselines = sum(bool(unit.baseline_of) for unit in plan.units)
     if derived:
-        scale += _("; {n} configurations are derived from published cases").format(n=derived)
+        scale += _("; {n:configuration is|configurations are} derived from published cases").format(n=Counted(derived))
     if baselines:
-        scale += _("; {n} are PyTorch baselines").format(n=baselines)
+        scale += _("; {n:is a PyTorch baseline|are PyTorch baselines}").format(n=Counted(baselines))
     rows = [
         words(_("Planned"), what),
         *program_rows(_, data),
@@ -211,7 +217,7 @@ def _failures(_: Translate, data: ReportData) -> list[Section]:
         reason = _("stopped by hand") if interrupted or attempt.failure is None else attempt.failure.text(_)
         text = _("{reason}. Its logs: `{folder}`").format(reason=reason, folder=attempt.folder)
         if damaged := attempt.damaged:
-            more = _("{n} lines of its metrics are damaged, the first is line {line} of {file}")
+            more = _("{n:line of its metrics is|lines of its metrics are} damaged, the first is line {line} of {file}")
             text += "; " + more.format(n=len(damaged), line=damaged[0].line, file=damaged[0].file)
         tail = (Code(attempt.log_tail),) if attempt.log_tail else ()
         title = _("{unit}, repeat {n}").format(unit=attempt.unit, n=attempt.repeat)

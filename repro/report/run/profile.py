@@ -70,7 +70,7 @@ def _comparison(_: Translate, comparison: ProfileComparison, number: int) -> lis
     for index, other in enumerate(comparison.others, 1):
         if own and other.profile:
             id = f"profile-classes-{number}-{index}"
-            blocks.append(_classes_beside(_, unit, own, other.profile, other.unit.label, id))
+            blocks.append(_classes_beside(_, unit, own=own, theirs=other.profile, label=other.unit.label, id=id))
     if own and not blocks:
         blocks.append(_classes(_, unit, own, f"profile-classes-{number}"))
     for index, profiled_unit in enumerate((comparison.own, *comparison.others)):
@@ -183,9 +183,9 @@ def stacked_figure(name: str, bars: list[tuple[str, Profile]], title: Callable[[
         return StackedChart(
             title(_),
             _("ms per iteration on rank 0's GPU, by kernel class"),
-            tuple(label for label, _profile in bars),
-            tuple(Part(_title(_, part), None if part == IDLE else PARTS.index(part)) for part in present),
-            values,
+            rows=tuple(label for label, _profile in bars),
+            parts=tuple(Part(_title(_, part), None if part == IDLE else PARTS.index(part)) for part in present),
+            values=values,
         )
 
     return FigureSpec(
@@ -199,9 +199,9 @@ register(
     Kind(
         KIND,
         N_("profile: a few iterations of each configuration, with every GPU kernel traced"),
-        lambda run, plan, attempts, results: profiles(plan, attempts, run.files),
-        lambda _, data: [profile_section(_, data.findings)],
-        lambda data, files: profile_figures(data.findings),
+        analyse=lambda run, plan, attempts, results: profiles(plan, attempts, run.files),
+        sections=lambda _, data: [profile_section(_, data.findings)],
+        figures=lambda data, files: profile_figures(data.findings),
         figures_after="profile",
     )
 )

@@ -75,7 +75,9 @@ def deviation_section(_: Translate, language: str, every: Iterable[Unit]) -> Sec
     measured = effects(_, reports)
     blocks: list[Block] = [
         text,
-        deviation_table(_, language, "deviations", found_deviations(units), reports, measured),
+        deviation_table(
+            _, language, id="deviations", deviations=found_deviations(units), reports=reports, measured=measured
+        ),
     ]
     if case_gains := gains(reports):
         blocks.append(gain_text(_, case_gains))

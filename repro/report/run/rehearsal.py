@@ -152,9 +152,9 @@ register(
     Kind(
         KIND,
         N_("rehearsal: published layouts at full world size and length, tiny widths, on processors"),
-        lambda run, plan, attempts, results: rehearsed(plan, attempts, run.files),
-        rehearsal_sections,
-        lambda data, files: [],
+        analyse=lambda run, plan, attempts, results: rehearsed(plan, attempts, run.files),
+        sections=rehearsal_sections,
+        figures=lambda data, files: [],
         figures_after="rehearsal",
         side_by_side=True,
     )

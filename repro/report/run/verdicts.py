@@ -14,7 +14,7 @@ from repro.report.independence import error_table, seen
 from repro.report.run.baselines import interval
 from repro.report.tables import figure, percent, words
 from repro.runs.plan import SMOKE
-from repro.utils.i18n import N_, Translate
+from repro.utils.i18n import N_, Counted, Translate
 
 OUTCOMES = {
     "reproduced": (N_("reproduced"), "good"),
@@ -204,7 +204,7 @@ def _basis(_: Translate, tolerance: Tolerance) -> str:
     value = f"{tolerance.value * 100:.2f}%"
     if not tolerance.estimated_on:
         return _("{value}: {basis}").format(value=value, basis=_(BASES[tolerance.basis]))
-    cases = _("{n} cases").format(n=len(tolerance.estimated_on))
+    cases = _("{n:case|cases}").format(n=Counted(len(tolerance.estimated_on)))
     if len(tolerance.estimated_on) <= NAMED:
         cases = ", ".join(tolerance.estimated_on)
     return _("{value}: {basis}, estimated on {cases}").format(value=value, basis=_(BASES[tolerance.basis]), cases=cases)
@@ -236,8 +236,8 @@ def _relative(_: Translate, judgement: Judgement) -> Section:
     good, of = agreeing((*judgement.comparisons, *judgement.orders))
     text = Text(
         _(
-            "Ratios, sizes and orders can be compared with the published ones on any hardware. {good} of {of} agree "
-            "within their tolerance; none of them is a verdict on speed."
+            "Ratios, sizes and orders can be compared with the published ones on any hardware. Within their tolerance: {good} of "
+            "{of}; none of them is a verdict on speed."
         ).format(good=good, of=of)
     )
     return Section(

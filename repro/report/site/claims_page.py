@@ -14,7 +14,7 @@ from repro.report.run.programs import PROGRAMS
 from repro.report.run.verdicts import OUTCOMES
 from repro.report.site.claims import AS_PUBLISHED, DERIVED, NOT_RUN, OTHERWISE, UNITS, Claim, MeasuredClaim, best
 from repro.report.tables import Field, count, number, table
-from repro.utils.i18n import N_, Translate, catalogue
+from repro.utils.i18n import N_, Counted, Translate, catalogue
 
 NAMES = {THROUGHPUT: N_("throughput"), SPEEDUP: N_("speed-up"), MEMORY: N_("memory")}
 COVERAGE = {
@@ -175,8 +175,8 @@ def _again(_: Translate, claim: Claim) -> list[str]:
     return [
         _("Coverage: {state}").format(state=_(COVERAGE[claim.coverage])),
         needs.format(n=case.layout.world_size, nodes=case.nodes),
-        _("Takes about {minutes} minutes for the {repeats} repeats after which a verdict can be reached").format(
-            minutes=f"{claim.minutes:.0f}", repeats=verdict_looks()[0].repeats
+        _("Takes about {minutes:minute|minutes} for the {repeats} repeats after which a verdict can be reached").format(
+            minutes=Counted(round(claim.minutes or 0)), repeats=verdict_looks()[0].repeats
         ),
         _("Expected: “reproduced”, that is a throughput within {share} of {value} {unit}").format(
             share=f"± {claim.allowed:.1%}", value=claim.published, unit=UNITS[THROUGHPUT]

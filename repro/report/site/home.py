@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from repro.analysis.verdict import DECIDED
 from repro.published.audit.engine import Audit
+from repro.published.audit.findings import Finding
 from repro.published.cases import Case
 from repro.published.claim_ids import THROUGHPUT
 from repro.report.document import Block, Cell, Code, Column, Document, Figure, Items, Section, Table, Text
@@ -34,7 +35,7 @@ def build(
     _ = catalogue(language).gettext
     lead = _(
         "In 2020 and 2021 the OneFlow team published how fast their framework trains ResNet50-v1.5, BERT-base and GPT on "
-        "1 to 32 V100 GPUs. This site says what was published, whether it is consistent, and what has been measured again."
+        "1 to 32 V100 GPUs."
     )
     sections = (
         Section(
@@ -75,12 +76,12 @@ def short(_: Translate, claims: Sequence[Claim]) -> str:
 
 
 def answer(_: Translate, audit: Audit, hosts: Sequence[MeasuredHost], claims: Sequence[Claim]) -> list[str]:
-    """What was published, audited and measured, and what may be concluded; each follows from the data."""
+    """What was measured and may be concluded, then what was audited and published; each follows from the data."""
     texts = (
-        _published(_, audit),
-        _audited(_, audit, claims),
-        _measured(_, hosts, claims),
         _concluded(_, hosts, claims),
+        _measured(_, hosts, claims),
+        _audited(_, audit, claims),
+        _published(_, audit),
     )
     return [text for text in texts if text]
 
@@ -118,9 +119,17 @@ def _audited(_: Translate, audit: Audit, claims: Sequence[Claim]) -> str:
         "**Audited:** {comparisons} comparisons of the published figures gave [{findings} findings](audit.html), {errors} of them errors."
     )
     text = text.format(comparisons=sum(check.compared for check in audit.checks), findings=len(findings), errors=errors)
+    if findings:
+        text = _("{text} {more}").format(text=text, more=_weightiest(_, findings))
     if wrong:
         return text + _(" They put the throughput of {names} in doubt.").format(names=_(", ").join(wrong))
     return text + _(" None changes the throughput of a case.")
+
+
+def _weightiest(_: Translate, findings: Sequence[Finding]) -> str:
+    """The first of the findings, which begin with what was measured at all, in its own words."""
+    first = findings[0]
+    return _("The weightiest, in {report}: {why}.").format(report=first.report, why=first.rule.text(_))
 
 
 def _measured(_: Translate, hosts: Sequence[MeasuredHost], claims: Sequence[Claim]) -> str:

@@ -13,7 +13,8 @@ from repro.report.host.results import MeasuredHost
 from repro.report.site import speed
 from repro.report.site.claims import PUBLISHED_CLUSTER, Claim, command
 from repro.report.tables import figure, words
-from repro.utils.i18n import Translate, catalogue
+from repro.utils import last_lines
+from repro.utils.i18n import Counted, Translate, catalogue
 
 
 def build(language: str, claims: Sequence[Claim], hosts: Sequence[MeasuredHost]) -> Document:
@@ -63,10 +64,18 @@ def _without_gpu(_: Translate, hosts: Sequence[MeasuredHost]) -> Section:
                 _(
                     "every kept run on {gpus}: its figures are recomputed from its raw logs, its files compared with their digests"
                 ).format(gpus=speed.gpu(host)),
-                _("`verified: all … kept runs of {host} are as they were recorded`").format(host=host.name),
+                _("ends with `{line}`").format(
+                    line=last_lines.verified(host.name, len(host.runs) + len(host.preflights))
+                ),
             )
             for host in hosts
             if host.measured
+        ),
+        words(
+            "`make test`",
+            _("12 minutes"),
+            _("the code: lint, types, and every test that needs neither root nor Docker"),
+            _("ends with `{line}`").format(line=last_lines.TESTED),
         ),
         words(
             "`make rehearse MODEL=resnet50 MAX_RANKS=2 ITERATIONS=20`",
@@ -163,19 +172,17 @@ def _claims(_: Translate, claims: Sequence[Claim]) -> Section:
             gpus = max(claim.case.layout.world_size for claim in chosen)
             rows.append(
                 (
-                    Cell(
-                        (_("{report}: {n} cases") if len(chosen) > 1 else _("{report}: 1 case")).format(
-                            report=report.id, n=len(chosen)
-                        )
-                    ),
+                    Cell(_("{report}: {n:case|cases}").format(report=report.id, n=Counted(len(chosen)))),
                     Cell(f"`{command([claim.case for claim in chosen])}`"),
                     Cell(_("{nodes} × {gpus} V100").format(nodes=nodes, gpus=gpus // nodes)),
                     figure(sum(claim.minutes or 0 for claim in chosen), 0),
                     Cell(
                         (
-                            _("reproduced: {least} to {most} samples/s, each within ± {share}")
+                            _(
+                                "Reproduced if each throughput is within ± {share} of the published one ({least} to {most} samples/s)"
+                            )
                             if least < most
-                            else _("reproduced: {least} samples/s within ± {share}")
+                            else _("Reproduced if the throughput is within ± {share} of {least} samples/s")
                         ).format(least=f"{least:g}", most=f"{most:g}", share=f"{allowed:.1%}")
                     ),
                 )

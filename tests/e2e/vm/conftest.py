@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from repro.cluster.cluster import load_cluster
+from repro.cluster.provision import provision
 from repro.simulation.machines import missing, remove_leftovers, up
 from repro.simulation.owners import process_label
 
@@ -39,3 +41,12 @@ def machines():
     made.write_inventory()
     yield made
     made.down()
+
+
+@pytest.fixture(scope="session")
+def provisioned_machines(machines):
+    """The same, provisioned: by the tests of the first module, or here where ONLY= leaves them out."""
+    if any(machines.ssh(node, "test -e /etc/oneflow-reproduction").returncode for node in machines.names):
+        done = provision(load_cluster(machines.inventory), quiet=True)
+        assert done.succeeded, done
+    return machines

@@ -11,11 +11,13 @@ from repro.cluster.cluster import load_cluster
 from repro.cluster.fingerprint import differences, gather
 from repro.cluster.provision import provision
 from repro.preflight.framework import OK, choose, of_cluster, run_checks
+from repro.preflight.network import BANDWIDTH_LEAST
 from repro.preflight.network import CHECKS as NETWORK
 from repro.preflight.node import CHECKS as NODE
 from tests.e2e.launching import note
 from tests.e2e.vm.training import trained_over_verbs
 from tests.support import tasks
+from tests.support.patience import slowness
 
 pytestmark = pytest.mark.timeout(3 * 3600)
 SERVICES = ("ssh", "chrony", "docker")
@@ -97,9 +99,11 @@ def test_the_preflight_measures_verbs_between_the_machines(machines, cluster):
         for machine in found:
             machine.runner.close()
     results = {(entry.check, entry.machine): entry.finding for entry in entries}
+    rate = str(results.pop(("bandwidth", "all")).facts)
     assert {key: str(each.facts) for key, each in results.items() if each.result != OK} == {}
+    assert float(rate.split()[0]) > BANDWIDTH_LEAST * cluster.network_gbits / slowness()
     assert "rxe0: 1" in results["gid", "node1"].facts
-    note("virtual machines: ib_write_bw", 0, str(results["bandwidth", "all"].facts))
+    note("virtual machines: ib_write_bw", 0, rate)
 
 
 def test_a_training_over_verbs_is_recorded_and_proved_by_the_adapters_counters(machines, tmp_path):

@@ -6,7 +6,7 @@ from repro.cluster.provision import provision
 from tests.e2e.inventories import changed_inventory
 from tests.e2e.vm.driver import driver_repository, headers
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(2 * 3600)]
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("provisioned_machines"), pytest.mark.timeout(2 * 3600)]
 VERSION = "535.183.06"
 
 

@@ -15,7 +15,7 @@ from repro.preflight.framework import FAILED, OK, choose, of_cluster, run_checks
 from repro.preflight.network import CHECKS
 from tests.e2e.launching import WORK, containers, launcher_of, note, trainer, wait_until
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("provisioned_machines"), pytest.mark.timeout(3600)]
 HANG = "hang@0 hang@1"
 LOST = r"nothing was heard from node2 for \d+ s: it is down, cut off, or stopped|node2 was lost: .+"
 SLOW_MACHINE_S = 300

@@ -14,7 +14,7 @@ from tests.e2e.launching import WORK, note
 from tests.e2e.vm.training import trained_over_verbs
 from tests.support.paths import TRAINER_PYTHON
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(3 * 3600)]
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("provisioned_machines"), pytest.mark.timeout(3 * 3600)]
 
 
 def on_all(machines, *argv) -> None:

@@ -8,7 +8,7 @@ from repro.cluster.cluster import load_cluster
 from repro.cluster.provision import deprovision
 from tests.e2e.launching import note
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(2 * 3600)]
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("provisioned_machines"), pytest.mark.timeout(2 * 3600)]
 PACKAGES = ("docker.io", "chrony", "perftest", "rdma-core")
 
 

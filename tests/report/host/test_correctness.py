@@ -68,10 +68,10 @@ def test_curves_are_counted_from_their_comparisons(tmp_path):
     again = Curves((CurveComparison(unit("e", LAYOUT)),))
     short, detail = shown(ENGLISH, host_of(tmp_path, curves, again), [])
     assert short.blocks[0].caption == (
-        "1 of 3 loss curves agree with their references, 1 differ, 1 did not run; 1 of 1 injected errors were detected."
+        "Loss curves that agree with their references: 1 of 3; that differ: 1; that did not run: 1. Injected errors that were detected: 1 of 1."
     )
     assert cells(short) == [["GPT fp32", "1 / 3", "1", "1", "300.0%"]]
-    summary = "1 of 2 loss curves agree with their references; 1 of 1 injected errors were detected"
+    summary = "loss curves that agree with their references: 1 of 2; injected errors that were detected: 1 of 1"
     assert summary in detail.blocks[0].caption and detail.folded
     assert cells(detail)[0] == ["GPT fp32", "1 / 2", "4", "9.0e-04", "3.0e-04"]
 
