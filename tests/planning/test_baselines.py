@@ -222,7 +222,7 @@ def test_a_run_with_baselines_and_shrunk_layouts_to_its_reports(task, tmp_path):
         text = (folder / f"report.{language}.md").read_text()
         assert said[language] in text
         equal = "1.000 … 1.000 (37.5%)"
-        assert f"| {ours[1]} | pytorch | 400.00 | 400.00 | 1.000 | 1.000 | {equal} | 100 | 100 | – |" in text
+        assert f"| {ours[1]} | pytorch | 400.00 | 400.00 | 1.000 | 1.000 | {equal} | 100 | 100 |" in text
         assert f"| {ours[1]} | {ours[0]} | 2 | 400.00 | 2.00 | 100.0% | 100.0% | {equal} |" in text
         assert f"| {ours[1]} | DP_8x1x1_16_1536x16 | 2x1x1 | amp | 100 | 4 | 400.00 | 10.00 | 100 |" in text
 
