@@ -1,6 +1,6 @@
 """The image of the baselines as `make image STACK=baseline` builds it, with a small stand-in for PyTorch in its lock.
 
-The PyTorch of docker/baseline.lock takes 4.2 GB to download and about 30 GB of disk to build; no test builds that image.
+The PyTorch of docker/baseline.lock takes 4.2 GB to download and about 30 GB of disk to build, as estimated; no test builds that image.
 """
 
 import hashlib
