@@ -88,7 +88,7 @@ def test_early_releases_left_out_less(root, monkeypatch):
     from repro.runs import program_files
 
     expected = []
-    for passed_over in (lambda *given: ("repro/trainers/tuning/",), lambda *given: ()):
+    for passed_over in (lambda *given, **named: ("repro/trainers/tuning/",), lambda *given, **named: ()):
         monkeypatch.setattr("repro.launch.program_code.left_out", passed_over)
         expected.append(code(root, PUBLISHED))
     assert expected[0]["sha256"] != expected[1]["sha256"] and program_files.APART

@@ -280,7 +280,7 @@ def profile(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Secti
     titles = (
         *columns(_("Configuration"), _("Program")),
         *columns(numeric=(_("Iteration (ms)"), _("GPU busy"))),
-        *columns(_("Run")),
+        Column(_("Run"), minor=True),
     )
     detail = Table("profiles", titles, every, _("Every traced iteration; the run's report has all kernels and gaps."))
     figures = [*figures_of(drawn, "waterfall"), *figures_of(drawn, "profile")]

@@ -15,7 +15,7 @@ from repro.published.cases import Case
 from repro.published.claim_ids import MEMORY, SPEEDUP, THROUGHPUT, claim_id
 from repro.report import numbers, tables
 from repro.report.charts.figure import gpus_text as gpus_count
-from repro.report.document import Block, Cell, Figure, Section, Table
+from repro.report.document import Block, Cell, Column, Figure, Section, Table
 from repro.report.host import cells
 from repro.report.host.cells import SHORT_PROGRAMS, Written, figures_of, least_to_most, subject
 from repro.report.host.configurations import (
@@ -128,8 +128,11 @@ def comparisons(_: Translate, host: MeasuredHost) -> list[Section]:
         return []
     titles = (
         *columns(_("Configuration"), _("Compared with")),
-        *columns(numeric=("samples/s", _("Compared with (samples/s)"), _("Ratio or efficiency"))),
-        *columns(_("Goal"), _("Runs")),
+        Column("samples/s", numeric=True, minor=True),
+        Column(_("Compared with (samples/s)"), numeric=True, minor=True),
+        Column(_("Ratio or efficiency"), numeric=True),
+        Column(_("Goal"), minor=True),
+        Column(_("Runs"), minor=True),
     )
     cells_of_rows = tuple(
         (
@@ -267,14 +270,14 @@ def _with_program(_: Translate, unit: Unit) -> str:
 def _every_layout(_: Translate, rows: list[HostRow]) -> Section:
     fields = [
         Field(_("Configuration"), lambda row: _names(_, row)),
-        Field(_("Layout"), lambda row: layout_text(row.unit)),
-        Field(_("Global batch size"), lambda row: row.unit.global_batch, count),
+        Field(_("Layout"), lambda row: layout_text(row.unit), minor=True),
+        Field(_("Global batch size"), lambda row: row.unit.global_batch, count, minor=True),
         Field(_("Throughput (samples/s)"), lambda row: _marked(_, row), numeric=True),
         Field(_("Expected (samples/s)"), lambda row: row.expected, tables.measured),
         Field(_("Measured / expected"), lambda row: cells.with_interval(_, row), numeric=True),
         Field(_("Goal"), lambda row: cells.goal(_, row)),
         Field(_("GPU memory (MiB)"), lambda row: middle(result.memory_mib for result in row.results), count),
-        Field(_("Runs"), lambda row: cells.runs_of(_, row)),
+        Field(_("Runs"), lambda row: cells.runs_of(_, row), minor=True),
     ]
     caption = _(
         "Each layout, its throughput by the report's rule, and what the performance model expects of it, where it judges "
@@ -364,6 +367,10 @@ def _memory_cell(row: CaseMemory, program: str) -> Cell:
     return replace(count(mib), note=numbers.signed_percentage(relative_difference(mib, row.published)))
 
 
+SHOWN_ON_PHONES = 3
+"""Columns of memory that a narrow screen has room for."""
+
+
 def _memory_pytorch(_: Translate, host: MeasuredHost) -> list[Section]:
     """Memory of the programs and the baselines; nothing if none is known."""
     ratios = current(host.ratios)
@@ -381,8 +388,13 @@ def _memory_pytorch(_: Translate, host: MeasuredHost) -> list[Section]:
     fields = [
         Field(_("Configuration"), lambda one: _titled(_, one)),
         *(
-            Field(title, partial(lambda one, by_name: by_name.get(one.name), by_name=by_name), count)
-            for title, by_name in columns_mib.items()
+            Field(
+                title,
+                partial(lambda one, by_name: by_name.get(one.name), by_name=by_name),
+                count,
+                minor=place >= SHOWN_ON_PHONES,
+            )
+            for place, (title, by_name) in enumerate(columns_mib.items())
         ),
     ]
     caption = _("Memory per GPU in MiB, median over runs ({method}).").format(

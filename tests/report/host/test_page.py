@@ -93,7 +93,7 @@ def test_goals_are_counted_by_their_rows(host):
     assert "0 met, 0 missed, 1 undecided, 0 of these" in decided(ENGLISH, found)
     within = sum(row.goal.holds(row.ratio.value) for row in rows)
     assert 0 < within < len(rows)
-    assert f"{within} of the measured values lie within their goal" in decided(ENGLISH, rows)
+    assert f"Within their goal: {within} of {len(rows)} measured values" in decided(ENGLISH, rows)
 
 
 def test_goals_say_who_set_them_and_why(host):
