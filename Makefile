@@ -68,7 +68,7 @@ sim:  ## bring up simulated nodes on this machine; sim-down removes them [NODES=
 image:  ## build the pinned images [STACK= FORMAT=sif NCCL= BASE= DEBIAN= CA= …]
 image-check:  ## compare the images' libraries with the pins [STACK= CUBLAS= CUDNN=]
 bundle:  ## all that a node without a network needs [BUNDLE=]
-kit:  ## all that one host without a network needs for a bench, in pieces ARCH= [PART_MIB= IMAGES=1 KIT=]
+kit:  ## all that one host without a network needs for a bench, in pieces ARCH= [PART_MIB= BASELINES=1 IMAGES=1 KIT=]
 compile-kernels:  ## compile the GPU code for GPUs after Turing, without one [ARCH= JOBS=]
 
 ##@ Maintain

@@ -50,8 +50,8 @@ INPUTS = {
     BASELINE_CU102: [ROOT / "docker" / "baseline-cu102.lock", ROOT / "docker" / "tools.lock"],
 }
 """What each environment is made from; the first file is its lock."""
-NEWER_PYTHONS = ">=3.11,<3.15"
-"""The Pythons that both PyTorch and NumPy of `docker/baseline.lock` have wheels for."""
+BASELINE_PYTHONS = dict(zip(PINNED_BASELINES, (("3.11", "3.12", "3.13", "3.14"), ("3.10",))))
+"""The Pythons that the wheels of each lock are for and that `repro/baselines` runs on."""
 BAD_INPUT = 2
 TRAINER_PYTHONS = ("3.10", "3.9")
 DOWNLOADS = "https://github.com/astral-sh/python-build-standalone/releases/download"
@@ -59,6 +59,10 @@ DOWNLOADS = "https://github.com/astral-sh/python-build-standalone/releases/downl
 NO_PYTHON = (
     "the trainers need CPython 3.10 or 3.9 on Linux x86-64, because oneflow 0.8.0 has wheels for no newer one; none was "
     "found on PATH, under pyenv, or among uv's. A package index has no interpreters."
+)
+NO_PYTHON_OF_CU102 = (
+    "docker/baseline-cu102.lock needs CPython 3.10 on Linux x86-64, as PyTorch 1.12.1 has wheels for no newer one and the "
+    "baselines run on no older one; none was found on PATH, under pyenv, or among uv's."
 )
 REMEDIES = """Install one, then run the same command again:
   Debian 11: apt-get install python3 python3-venv
@@ -162,26 +166,26 @@ def index_environment() -> dict[str, str]:
     return environment
 
 
-def trainer_python_candidates(uv: str) -> Iterator[tuple[str, str]]:
-    """Yield (where, command or path) for every place in which a Python 3.10 or 3.9 may be."""
+def older_python_candidates(uv: str, versions: Sequence[str] = TRAINER_PYTHONS) -> Iterator[tuple[str, str]]:
+    """Yield (where, command or path) for every place in which a Python of these versions may be."""
     given = os.environ.get("TRAINER_PYTHON")
     if given:
         yield "TRAINER_PYTHON", given
         return
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
-    for version in TRAINER_PYTHONS:
+    for version in versions:
         for folder in os.environ.get("PATH", "").split(os.pathsep):
             yield "PATH", os.path.join(folder, f"python{version}")
         for path in sorted(glob.glob(str(pyenv / "versions" / f"{version}.*" / "bin" / "python"))):
             yield "pyenv", path
-    for version in TRAINER_PYTHONS:
+    for version in versions:
         python = answer([uv, "python", "find", "--no-project", "--managed-python", "--no-python-downloads", version])
         if python:
             yield "uv", python
 
 
-def usable(path: str) -> bool:
-    """Whether this is a CPython 3.10 or 3.9 on Linux x86-64 that runs, with the parts that distributions package alone."""
+def usable(path: str, versions: Sequence[str] = TRAINER_PYTHONS) -> bool:
+    """Whether this is such a CPython on Linux x86-64 that runs, with the parts that distributions package alone."""
     printed = answer(
         [
             path,
@@ -190,7 +194,7 @@ def usable(path: str) -> bool:
             "'%d.%d' % sys.version_info[:2], platform.system(), platform.machine())",
         ]
     )
-    return printed is not None and printed.split() in [["cpython", v, "Linux", "x86_64"] for v in TRAINER_PYTHONS]
+    return printed is not None and printed.split() in [["cpython", v, "Linux", "x86_64"] for v in versions]
 
 
 def check_trainer_python() -> None:
@@ -205,7 +209,7 @@ def check_trainer_python() -> None:
         ),
         "",
     )
-    candidates = trainer_python_candidates(uv) if uv else trainer_python_candidates("/nonexistent/uv")
+    candidates = older_python_candidates(uv or "/nonexistent/uv")
     for where, path in candidates:
         if where == "TRAINER_PYTHON" or (os.path.exists(path) and usable(path)):
             return  # a wrong TRAINER_PYTHON is named where it would be used
@@ -227,30 +231,33 @@ def answers(address: str) -> bool:
     return True
 
 
-def find_trainer_python(uv: str) -> str:
-    """A Python for the trainers; uv downloads one if the machine has none."""
-    for where, path in trainer_python_candidates(uv):
-        if (os.path.exists(path) or where == "TRAINER_PYTHON") and usable(path):
-            say(f"Python for the trainers: {path} (found through {where})")
+def find_older_python(uv: str, versions: Sequence[str] = TRAINER_PYTHONS, missing: str = NO_PYTHON) -> str:
+    """A Python older than the controller's, by default for the trainers; uv downloads one if the machine has none."""
+    wanted = " or ".join(versions)
+    for where, path in older_python_candidates(uv, versions):
+        if (os.path.exists(path) or where == "TRAINER_PYTHON") and usable(path, versions):
+            say(f"Python {wanted}: {path} (found through {where})")
             return path
         if where == "TRAINER_PYTHON":
             raise SetupError(
-                f"TRAINER_PYTHON={path} is not a CPython 3.10 or 3.9 for Linux x86-64 that runs and has ctypes and distutils "
+                f"TRAINER_PYTHON={path} is not a CPython {wanted} for Linux x86-64 that runs and has ctypes and distutils "
                 "(Debian and Ubuntu: pythonX.Y-venv brings them)."
             )
-    say("no Python 3.10 or 3.9 found; asking uv to download one")
-    if subprocess.run([uv, "python", "install", TRAINER_PYTHONS[0]]).returncode == 0:
-        python = answer([uv, "python", "find", "--no-project", "--managed-python", TRAINER_PYTHONS[0]])
-        if python and usable(python):
+    say(f"no Python {wanted} found; asking uv to download one")
+    if subprocess.run([uv, "python", "install", versions[0]]).returncode == 0:
+        python = answer([uv, "python", "find", "--no-project", "--managed-python", versions[0]])
+        if python and usable(python, versions):
             return python
-    raise SetupError(f"{NO_PYTHON} uv could not download one either.\n{REMEDIES}")
+    raise SetupError(f"{missing} uv could not download one either.\n{REMEDIES}")
 
 
 def python_for(environment: Path, uv: str) -> str:
     """The Python that an environment is made with: a path, or versions among which uv chooses."""
-    if environment in (TRAINER, BASELINE_CU102):
-        return find_trainer_python(uv)
-    return NEWER_PYTHONS if environment == BASELINE else ">=3.11"
+    if environment == TRAINER:
+        return find_older_python(uv)
+    if environment == BASELINE_CU102:
+        return find_older_python(uv, BASELINE_PYTHONS[PINNED_BASELINES[1]], NO_PYTHON_OF_CU102)
+    return ">=3.11,<3.15" if environment == BASELINE else ">=3.11"
 
 
 def controller_requirements(uv: str, folder: Path, groups: Iterable[str]) -> Path:

@@ -92,8 +92,8 @@ ELSEWHERE = ("CLUSTER", "DRY_RUN")
 """Variables with which nothing is trained on this machine: on nodes, or nowhere."""
 
 
-BASELINE_TASKS = ("bench", "profile", "reproduce")
-"""The tasks that run baselines."""
+BASELINE_TASKS = ("bench", "kit", "profile", "reproduce")
+"""The tasks that run baselines, or take their environment along."""
 
 PINNED_BASELINES = ("baseline", "baseline-cu102")
 """The environments of the baselines, by the names of their locks; BASELINE_PYTHON may name the second by its CUDA."""
@@ -112,13 +112,17 @@ def needs_trainers(task: str, variables: Mapping[str, str]) -> bool:
 
 
 def pinned_baseline(task: str, variables: Mapping[str, str]) -> str | None:
-    """Which of PINNED_BASELINES a task needs on this machine when it is given these variables; None if neither."""
-    python = variables.get("BASELINE_PYTHON", "")
+    """Which of PINNED_BASELINES a task needs on this machine when it is given these variables; None if neither.
+
+    Where ranks run in images, one of them has the first; the second has no image.
+    """
+    python, in_image = variables.get("BASELINE_PYTHON", ""), variables.get("RUNTIME", "") not in ("", "venv")
     if task not in BASELINE_TASKS or any(variables.get(name, "") not in ("", "0") for name in ELSEWHERE):
         return None
     if python == CU102:
         return PINNED_BASELINES[1]
-    return PINNED_BASELINES[0] if variables.get("BASELINES") and not python else None
+    wanted = variables.get("BASELINES", "") not in ("", "0") and not python and not in_image
+    return PINNED_BASELINES[0] if wanted else None
 
 
 def make_variables(flags: str) -> list[tuple[str, str]]:

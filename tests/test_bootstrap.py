@@ -71,18 +71,18 @@ def calls(machine) -> list[str]:
 def test_a_shim_that_does_not_run_is_passed_over_for_one_under_pyenv(machine):
     script(machine / "bin" / "python3.10", "#!/bin/sh\nexit 127\n")
     found = script(machine / "home/.pyenv/versions/3.10.13/bin/python", python_of("3.10"))
-    assert bootstrap.find_trainer_python("uv") == str(found)
+    assert bootstrap.find_older_python("uv") == str(found)
 
 
 def test_the_newer_of_the_two_is_preferred(machine):
     script(machine / "bin" / "python3.9", python_of("3.9"))
     newer = script(machine / "bin" / "python3.10", python_of("3.10"))
-    assert bootstrap.find_trainer_python("uv") == str(newer)
+    assert bootstrap.find_older_python("uv") == str(newer)
 
 
 def test_the_older_one_will_do(machine):
     older = script(machine / "home/.pyenv/versions/3.9.18/bin/python", python_of("3.9"))
-    assert bootstrap.find_trainer_python("uv") == str(older)
+    assert bootstrap.find_older_python("uv") == str(older)
 
 
 def test_where_no_python_is_and_none_can_come_it_says_so_before_anything_is_installed(machine, monkeypatch, capsys):
@@ -110,12 +110,12 @@ def test_a_given_python_must_fit(machine, monkeypatch, text):
     given = script(machine / "other" / "python", text)
     monkeypatch.setenv("TRAINER_PYTHON", str(given))
     with pytest.raises(SetupError, match="TRAINER_PYTHON="):
-        bootstrap.find_trainer_python("uv")
+        bootstrap.find_older_python("uv")
 
 
 def test_without_any_it_says_what_to_do(machine):
     with pytest.raises(SetupError, match=r"pyenv install 3\.10"):
-        bootstrap.find_trainer_python(str(machine / "bin" / "uv"))
+        bootstrap.find_older_python(str(machine / "bin" / "uv"))
     assert any(call.startswith("python install 3.10") for call in calls(machine)), "uv was asked to download one"
 
 
@@ -314,6 +314,11 @@ def test_what_trains_elsewhere_or_not_at_all_needs_no_trainers(variables):
         ("reproduce", {"BASELINES": "pytorch-unfused", "BASELINE_PYTHON": "cu102"}, "BASELINE_CU102"),
         ("bench", {"BASELINES": "pytorch", "BASELINE_PYTHON": "/usr/bin/python3"}, None),
         ("bench", {"BASELINES": "pytorch", "CLUSTER": "v100"}, None),
+        ("bench", {"BASELINES": "pytorch", "RUNTIME": "docker"}, None),
+        ("bench", {"BASELINE_PYTHON": "cu102", "RUNTIME": "docker"}, "BASELINE_CU102"),
+        ("bench", {"BASELINES": "pytorch", "RUNTIME": "venv"}, "BASELINE"),
+        ("kit", {"BASELINES": "1"}, "BASELINE"),
+        ("kit", {"BASELINES": "0"}, None),
         ("bench", {}, None),
         ("curves", {"BASELINES": "pytorch"}, None),
     ],
@@ -337,6 +342,15 @@ def test_each_environment_of_baselines_is_installed_from_its_lock(machine, monke
     venvs = [call for call in calls(machine) if call.startswith("venv")]
     assert ["--python >=3.11,<3.15" in call for call in venvs] == [True, False]
     assert "python3.10" in venvs[1], "PyTorch 1.12.1 has no wheel for Python 3.11"
+
+
+def test_the_baselines_of_cuda_10_2_do_not_get_the_older_python_of_the_trainers(machine, monkeypatch):
+    script(machine / "bin" / "python3.9", python_of("3.9"))
+    with pytest.raises(SetupError, match=r"docker/baseline-cu102\.lock needs CPython 3\.10"):
+        bootstrap.python_for(bootstrap.BASELINE_CU102, str(machine / "bin" / "uv"))
+    monkeypatch.setenv("TRAINER_PYTHON", str(machine / "bin" / "python3.9"))
+    with pytest.raises(SetupError, match=r"is not a CPython 3\.10 for Linux"):
+        bootstrap.python_for(bootstrap.BASELINE_CU102, "uv")
 
 
 @pytest.mark.parametrize("task", ["curves", "convergence", "reproduce"])

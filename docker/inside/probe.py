@@ -212,10 +212,10 @@ def can_load(name):
     return True
 
 
-def main():
-    """Print the report; `--image` adds what only holds inside a container."""
+def main(of_environment=libraries):
+    """Print the report on an environment; `--image` adds what only holds inside a container."""
     started = time.monotonic()
-    found, called = libraries()
+    found, called = of_environment()
     of_driver, unknown = driver()
     report = {
         "libraries": {**found, **of_driver},

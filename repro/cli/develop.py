@@ -59,18 +59,25 @@ def _passes(command: tuple[str, ...]) -> bool:
     return subprocess.run([program, *command[1:]], cwd=ROOT).returncode == 0
 
 
-@task(only=ONLY)
+LONG = "also the tests that take minutes"
+
+
+@task(only=ONLY, long=LONG)
 def image_test(
-    invocation: Invocation, only: str | None = None, debian: str | None = None, debian_security: str | None = None
+    invocation: Invocation,
+    only: str | None = None,
+    long: bool = False,
+    debian: str | None = None,
+    debian_security: str | None = None,
 ) -> None:
     """The tests that need root and a Docker engine; they start one of their own.
 
     Exit status: pytest's; 0 all passed, 1 some failed.
     """
-    _replace_by_pytest("tests/docker", only, debian, debian_security)
+    _replace_by_pytest("tests/docker", only, long, debian, debian_security)
 
 
-@task(only=ONLY, long="also the tests that take minutes", kind="container, or vm for virtual machines")
+@task(only=ONLY, long=LONG, kind="container, or vm for virtual machines")
 def e2e(
     invocation: Invocation,
     only: str | None = None,
@@ -86,22 +93,21 @@ def e2e(
     """
     if kind not in ("container", "vm"):
         raise OptionError(f"KIND={kind}: it is container or vm")
-    quick = () if long else ("-m", "not long")
     folder, how = MACHINES, ()
     if kind == "container":
         several = () if only else (_at_once(MOST_CLUSTERS), "--dist=loadscope", "--no-loadscope-reorder")
         folder, how = "tests/e2e", (f"--ignore={MACHINES}", *several)
-    _replace_by_pytest(folder, only, debian, debian_security, *quick, *how)
+    _replace_by_pytest(folder, only, long, debian, debian_security, *how)
 
 
 def _replace_by_pytest(
-    folder: str, only: str | None, debian: str | None, debian_security: str | None, *more: str
+    folder: str, only: str | None, long: bool, debian: str | None, debian_security: str | None, *more: str
 ) -> None:
     """Go on as pytest in this process; the mirrors of Debian are in the environment of the tests."""
     mirrors = {"DEBIAN": debian, "DEBIAN_SECURITY": debian_security}
     os.environ.update({name: mirror for name, mirror in mirrors.items() if mirror})
     _keep_bytecode()
-    chosen = ("-k", only) if only else ()
+    chosen = [*(("-k", only) if only else ()), *(() if long else ("-m", "not long"))]
     arguments = ["-m", "pytest", folder, "--timeout=1800", "--durations=12", *more, *chosen]
     os.chdir(ROOT)
     os.execv(sys.executable, [sys.executable, *arguments])

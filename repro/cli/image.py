@@ -18,17 +18,21 @@ if TYPE_CHECKING:
 
 CACHE = "/cache"
 STACK = "cu102 or cu102-modern (default: both)"
+ANY_STACK = f"{STACK}, or baseline for that of PyTorch"
 BUNDLE = Path("bundle")
 KIT = Path("kit")
 OLDEST_ARCH = 60
 """The oldest architecture for which the wheel has all of its code: Pascal."""
 
 
-def _stacks(stack: str | None) -> list[str]:
+def _stacks(stack: str | None, baseline: bool = False) -> list[str]:
+    """The stacks that STACK= names, those of the trainers without it; with `baseline` it may be that one."""
+    from repro.images.recipes import BASELINE
     from repro.images.stack import IMAGE_STACKS
 
-    if stack and stack not in IMAGE_STACKS:
-        raise OptionError(f"STACK={stack}: it is {' or '.join(IMAGE_STACKS)}, or left out for both")
+    choices = (*IMAGE_STACKS, *([BASELINE] if baseline else []))
+    if stack and stack not in choices:
+        raise OptionError(f"STACK={stack}: it is {' or '.join(choices)}, or left out for {' and '.join(IMAGE_STACKS)}")
     return [stack] if stack else list(IMAGE_STACKS)
 
 
@@ -71,22 +75,27 @@ def pins(invocation: Invocation) -> None:
     print("pins, locks, Dockerfile and code agree")
 
 
-@task(debian="mirror of Debian (default: deb.debian.org)")
-def base(invocation: Invocation, debian: str | None = None) -> None:
+@task(
+    stack="the image that it is for: baseline stands on another Debian (default: those of the trainers)",
+    debian="mirror of Debian (default: deb.debian.org)",
+)
+def base(invocation: Invocation, stack: str | None = None, debian: str | None = None) -> None:
     """Make a base image with debootstrap, for `make image BASE=…` where no registry can be reached; needs root.
 
     Exit status: 0 made; 1 it cannot be made, with the reason.
     """
     from repro.images.debian import make_base
+    from repro.images.recipes import stack_option
 
+    chosen = _stacks(stack, baseline=True)[0]
     with exit_statuses(FAILED):
-        name = make_base(debian or "")
-    print(f"{name}; next: make image BASE={name}")
+        name = make_base(chosen, debian or "")
+    print(f"{name}; next: make image{stack_option(chosen)} BASE={name}")
 
 
 @task(
-    stack=STACK,
-    format="docker, or sif for Apptainer: from .cache/image, which is built first if it lacks the image",
+    stack=ANY_STACK,
+    format="docker, or sif for Apptainer: from what was built last, which is built first if it lacks the image",
 )
 def image(
     invocation: Invocation,
@@ -99,16 +108,18 @@ def image(
     Exit status: 0 built; 1 an image cannot be built, or has other layers than docker/pins.toml, with the reason; 2 wrong
     input.
     """
-    from repro.images.build import LAYOUT, build
+    from repro.images.build import build
     from repro.images.oci_layout import is_complete, read_layout
     from repro.images.pins import load_pins
+    from repro.images.recipes import RECIPES
     from repro.images.sif import build_sif
     from repro.images.stack import tag_of
 
-    stacks, places, pinned = _stacks(stack), _sources(sources), load_pins()
+    stacks, pinned = _stacks(stack, baseline=True), load_pins()
+    places, layout = _sources(sources), RECIPES[stacks[0]].layout
     tags = {tag_of(name): name for name in stacks}
     with exit_statuses(FAILED):
-        there = read_layout(LAYOUT) if is_complete(LAYOUT) else []
+        there = read_layout(layout) if is_complete(layout) else []
         if format == "docker" or not tags.keys() <= {built.tag for built in there}:
             there, differing = build(stacks, pinned, places)
             for made in there:
@@ -117,11 +128,11 @@ def image(
                 raise Exit("\n".join(("built and loaded, but not the pinned images:", *differing)), FAILED)
         for built in there if format == "sif" else ():
             if built.tag in tags:
-                sif = build_sif(LAYOUT, built, tags[built.tag], pinned.source_date_epoch)
+                sif = build_sif(layout, built, tags[built.tag], pinned.source_date_epoch)
                 print(f"{sif.file}  SHA-256 {sif.sha256}  image {sif.image}  {sif.built_with}")
 
 
-@task(stack=STACK)
+@task(stack=ANY_STACK)
 def image_check(
     invocation: Invocation, stack: str | None = None, cublas: str | None = None, cudnn: str | None = None
 ) -> None:
@@ -134,7 +145,7 @@ def image_check(
     from repro.images.verify import check_image, findings_table
     from repro.launch.host_environment import gpu_count
 
-    stacks = _stacks(stack)
+    stacks = _stacks(stack, baseline=True)
     with exit_statuses(FAILED):
         pinned, engine = load_pins(), Engine.connect()
     newer = _newer(pinned, stacks, cublas, cudnn)
@@ -142,13 +153,15 @@ def image_check(
         reports = [check_image(name, pinned, engine=engine, newer=newer, gpus=gpu_count() > 0) for name in stacks]
     for report in reports:
         print_table(*findings_table(report))
-        print(f"started, read and ended in {report.start_s:.1f} s, of which OneFlow's import {report.import_s:.1f} s\n")
+        print(
+            f"started, read and ended in {report.start_s:.1f} s, of which the framework's import {report.import_s:.1f} s\n"
+        )
     if not all(report.holds for report in reports):
         raise Exit("an image is not what the pins say", FAILED)
     print(f"as pinned: {', '.join(stacks)}")
 
 
-@task(stack=STACK)
+@task(stack=ANY_STACK)
 def image_reproduce(invocation: Invocation, sources: SourceOptions, stack: str | None = None) -> None:
     """Build the images again without a cache and compare the digests, and the layers with docker/pins.toml.
 
@@ -157,7 +170,7 @@ def image_reproduce(invocation: Invocation, sources: SourceOptions, stack: str |
     from repro.images.build import reproduce
     from repro.images.pins import load_pins
 
-    stacks, places = _stacks(stack), _sources(sources)
+    stacks, places = _stacks(stack, baseline=True), _sources(sources)
     with exit_statuses(FAILED):
         problems = reproduce(stacks, load_pins(), places)
     if problems:
@@ -213,7 +226,10 @@ def bundle_check(invocation: Invocation, bundle: Path = BUNDLE) -> None:
     print(f"{bundle} is complete")
 
 
-@task(tests="also what `make test` needs (default: only what runs need)")
+@task(
+    tests="also what `make test` needs (default: only what runs need)",
+    baselines="also the pinned PyTorch and Megatron-Core, about 3 GB (default: baselines need BASELINE_PYTHON on the host)",
+)
 def kit(
     invocation: Invocation,
     arch: tuple[int, ...] = (),
@@ -221,6 +237,7 @@ def kit(
     kit: Path = KIT,
     libraries: bool = True,
     tests: bool = False,
+    baselines: bool = False,
     images: bool = False,
     cublas: str | None = None,
     cudnn: str | None = None,
@@ -238,7 +255,9 @@ def kit(
     if libraries and needs_newer_libraries(chosen):
         folders = list(_newer(load_pins(), ["cu102-modern"], cublas, cudnn).values())
     with exit_statuses(FAILED):
-        made = make_kit(kit, chosen, part_mib=part_mib, libraries=folders, images=images, tests=tests)
+        made = make_kit(
+            kit, chosen, part_mib=part_mib, libraries=folders, images=images, tests=tests, baselines=baselines
+        )
     print("\n".join(summary(made)))
 
 

@@ -292,15 +292,20 @@ def baseline_command() -> tuple[str, ...]:
 
 
 def baseline_program_of(
-    python: str | None, variants: tuple[str, ...], gpus: int, precision: str | None = None
+    python: str | None,
+    variants: tuple[str, ...],
+    gpus: int,
+    precision: str | None = None,
+    launcher: LocalLauncher | None = None,
 ) -> BaselineProgram | None:
-    """The baselines' program, if any are asked for."""
+    """The baselines' program, if any are asked for; in an image where the ranks of `launcher` run in one."""
     command = baseline_command()
     if not (python or variants or command):
         return None
     from repro.planning.baselines import baseline_program
 
-    return baseline_program(python, command, ",".join(variants), gpus, precision)
+    image = launcher.baseline_image if launcher else lambda: None
+    return baseline_program(python, command, ",".join(variants), gpus, precision=precision, image=image)
 
 
 def _import_report(plan: Plan) -> None:

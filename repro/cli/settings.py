@@ -28,7 +28,7 @@ SHOWN = 200
 """How much of a value is shown where it is refused, in characters."""
 OPTIONS = {
     "arch": "architectures of the host's GPUs, such as 90 or 80,90 (default: those of the GPUs here)",
-    "base": "base image in place of the pinned one: any Debian 11",
+    "base": "base image in place of the pinned one: any Debian 11, for STACK=baseline 12",
     "baseline_python": "an interpreter with PyTorch for the baselines, which run interleaved with OneFlow, or cu102 for the "
     "pinned PyTorch 1.12.1 of CUDA 10.2 (default with baselines: the pinned one of docker/baseline.lock)",
     "attempt_timeout": "seconds after which an attempt is ended, whatever it prints (default: 3600)",

@@ -17,8 +17,10 @@ from repro.cluster.inventory import (
     setting_of,
 )
 from repro.cluster.rank_environment import wrong_environment
-from repro.images.runtime import IMAGE, RUNTIMES, Runtime
-from repro.images.stack import IMAGE_STACKS
+from repro.images.recipes import BASELINE, RECIPES
+from repro.images.runtime import IMAGE, IMAGE_PYTHON, RUNTIMES, Runtime
+from repro.images.stack import IMAGE_STACKS, tag_of
+from repro.targets import PINNED_BASELINES
 
 VARIABLES = Path("group_vars") / "all.yml"
 LAUNCHERS = ("ssh", "slurm")
@@ -70,10 +72,22 @@ class Image:
 
 @dataclass(frozen=True)
 class BaselinePlace:
-    """Where nodes have PyTorch: an interpreter, inside an image where ranks run in containers; "" where they have none."""
+    """Where nodes have PyTorch: an interpreter, inside an image where ranks run in containers; "" where they have none.
+
+    `lock` names the pinned environment that provisioning sets up, one of PINNED_BASELINES; the others follow from it.
+    """
 
     python: str = ""
     image: str = ""
+    lock: str = ""
+
+    def within(self, runtime: Runtime, work: str) -> BaselinePlace:
+        """The place of the pinned environment with a runtime; any other place as it is."""
+        if not self.lock:
+            return self
+        if not runtime.in_image:
+            return replace(self, python=f"{work}/{self.lock}/bin/python", image="")
+        return replace(self, python=IMAGE_PYTHON, image=tag_of(self.lock) if runtime.engine else self.image)
 
 
 @dataclass(frozen=True)
@@ -230,7 +244,9 @@ def with_runtime(cluster: Cluster, runtime: str | None, launcher: str | None = N
     """
     if runtime and runtime not in RUNTIMES:
         raise ClusterError(f"RUNTIME={runtime}: it is {', '.join(RUNTIMES)}")
-    made = replace(cluster, runtime_name=runtime or cluster.runtime_name, launcher=launcher or cluster.launcher)
+    name = runtime or cluster.runtime_name
+    baseline = cluster.baseline.within(RUNTIMES[name], cluster.work)
+    made = replace(cluster, runtime_name=name, launcher=launcher or cluster.launcher, baseline=baseline)
     if wrong := conflict(made.runtime_name, made.launcher, made.image):
         given = [f"{name}={value}" for name, value in (("RUNTIME", runtime), ("LAUNCHER", launcher)) if value]
         name, value, should = wrong
@@ -254,6 +270,12 @@ def baseline_conflict(runtime: str, baseline: BaselinePlace) -> tuple[str, str, 
     run_by = RUNTIMES[runtime]
     if run_by.whole_step:
         return "cluster_baseline", baseline.python, f"{run_by.launched_by} runs one image per job: leave it out"
+    if baseline.lock and run_by.engine and baseline.lock not in RECIPES:
+        return (
+            "cluster_baseline.lock",
+            baseline.lock,
+            f"it has no image: ranks run in {runtime}, which takes {BASELINE}",
+        )
     if bool(baseline.image) != run_by.in_image:
         said = (
             "ranks run in containers, so name the image that has it" if run_by.in_image else "ranks run in no container"
@@ -316,12 +338,19 @@ def _baseline(read: Variables, runtime: str) -> BaselinePlace:
     name = "cluster_baseline"
     value = read.value(name, {})
     if not isinstance(value, dict) or set(value) - set(BaselinePlace.__annotations__):
-        raise read.wrong(name, value, 'it is {python: /opt/pytorch/bin/python, image: ""}')
+        raise read.wrong(name, value, 'it is {lock: baseline}, or {python: /opt/pytorch/bin/python, image: ""}')
     baseline = BaselinePlace(**{key: str(part or "") for key, part in value.items()})
     if not re.fullmatch(f"({PATH})?", baseline.python):
         raise read.wrong(f"{name}.python", baseline.python, "it is the path of an interpreter, from / on, or empty")
     if baseline.image and not IMAGE.fullmatch(baseline.image):
         raise read.wrong(f"{name}.image", baseline.image, "it is an image's name, ID or file, or empty")
+    if baseline.lock and baseline.lock not in PINNED_BASELINES:
+        raise read.wrong(f"{name}.lock", baseline.lock, f"it is {' or '.join(PINNED_BASELINES)}, or left out")
+    if baseline.lock and baseline.python:
+        raise read.wrong(
+            f"{name}.python", baseline.python, "the environment that `lock` names has its own: leave it out"
+        )
+    baseline = baseline.within(RUNTIMES[runtime], read.text("cluster_work", PATH, Cluster.work))
     if wrong := baseline_conflict(runtime, baseline):
         raise read.wrong(*wrong)
     return baseline

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import yaml
 
+from repro.bootstrap import BASELINE_PYTHONS
 from repro.cluster.cluster import Cluster
 from repro.cluster.jump_hosts import CONNECT_S, ssh_options
 from repro.cluster.ssh import Remote, on_all
@@ -33,6 +34,7 @@ ROLES = (
     "docker_engine",
     "nvidia_container_toolkit",
     "trainer_image",
+    "baseline",
     "data_set",
     "shared_results",
 )
@@ -128,6 +130,8 @@ def provision(
         if cluster.compiled_for:
             given["provision_overlay"] = _overlay(cluster.compiled_for)
         given["provision_libraries"] = {name.lower(): str(_library(name, bundle)) for name in ("cuBLAS", "cuDNN")}
+    if cluster.baseline.lock and (cluster.runtime.engine or not cluster.runtime.in_image):
+        given["provision_baseline"] = _baseline(cluster, bundle)
     return _play(
         "site.yml", cluster, check=check, limit=limit, tags=_known("TAGS", tags, ROLES), extra=given, quiet=quiet
     )
@@ -300,6 +304,25 @@ def _from_bundle(bundle: Path) -> dict:
         "provision_bundle": str(bundle.resolve()),
         "provision_bundle_images": {name: [image["id"], image["digest"]] for name, image in images.items()},
     }
+
+
+def _baseline(cluster: Cluster, bundle: Path | None) -> dict:
+    """What the role needs to set up the pinned environment of the baselines, as an image or as an environment.
+
+    With a bundle, nodes have no network, and their wheels are brought from this machine: those for the oldest Python.
+    """
+    from repro.images.oci_layout import is_complete, read_layout
+    from repro.images.recipes import RECIPES
+    from repro.images.wheels import baseline_wheels
+
+    lock = cluster.baseline.lock
+    if cluster.runtime.engine:
+        layout = RECIPES[lock].layout
+        built = read_layout(layout) if is_complete(layout) else []
+        ids = [image_id for image in built for image_id in (image.id, image.digest)]
+        return {"lock": lock, "image": cluster.baseline.image, "ids": ids, "layout": str(layout) if built else ""}
+    pythons = BASELINE_PYTHONS[lock][: 1 if bundle else None]
+    return {"lock": lock, "pythons": pythons, "wheels": str(baseline_wheels(lock, pythons[0])) if bundle else ""}
 
 
 def _overlay(architecture: int) -> dict:

@@ -1,4 +1,4 @@
-"""Builds the trainer images from the pins, normalises them, and loads them into the engine."""
+"""Builds the images from the pins, normalises them, and loads them into the engine."""
 
 import os
 import shutil
@@ -12,16 +12,14 @@ from pathlib import Path
 from repro.images import layers
 from repro.images.engine import Engine, ImageError
 from repro.images.oci_layout import LayoutImage, differences, is_complete, normalise, packed, read_layout
-from repro.images.pins import PinError, Pins, check
-from repro.images.stack import tag_of
-from repro.images.wheels import artefact_wheel, trainer_wheels
-from repro.utils.paths import CACHE, ROOT, sha256
+from repro.images.pins import PINS, PinError, Pins, check
+from repro.images.recipes import BASELINE, RECIPES, stack_option
+from repro.images.stack import IMAGE_NAME, tag_of
+from repro.images.wheels import artefact_wheel, baseline_wheels, trainer_wheels
+from repro.utils.paths import ROOT, sha256
 
-LAYOUT = CACHE / "image"
 BUILDKIT_ALONE_BEFORE = 23
 LINES_OF_ERROR = 15
-NEEDED_MIB = 2500
-"""A layout of both images takes 2290 MiB. The engine needs more, on a disk that may not be this machine's."""
 
 
 @dataclass(frozen=True)
@@ -34,17 +32,24 @@ class Sources:
     nccl: str = ""
     ca: str = ""
 
-    def arguments(self, pins: Pins) -> list[str]:
-        """The client's options that pass these sources, and the lock's SHA-256, to the build."""
+    def arguments(self, pins: Pins, stack: str) -> list[str]:
+        """The client's options that pass these sources, and the SHA-256 of the stack's lock, to the build."""
+        recipe = RECIPES[stack]
+        debian, debian_security = pins.artefact(recipe.packages).source.split()
         values = {
-            "BASE": self.base,
-            "DEBIAN": self.debian,
-            "DEBIAN_SECURITY": self.debian_security,
+            "BASE": self.base or pins.artefact(recipe.base).pulled,
+            "DEBIAN": self.debian or debian,
+            "DEBIAN_SECURITY": self.debian_security or debian_security,
             "NCCL": self.nccl,
-            "LOCK_SHA256": sha256(ROOT / "docker/trainer.lock"),
+            "LOCK_SHA256": sha256(ROOT / recipe.lock),
         }
         options = [word for name, value in values.items() if value for word in ("--build-arg", f"{name}={value}")]
         return [*options, "--secret", f"id=ca,src={self.ca}"] if self.ca else options
+
+
+def base_tag(stack: str) -> str:
+    """The name in an engine of the base that `make base` makes for a stack."""
+    return f"{IMAGE_NAME}-base:{RECIPES[stack].suite}"
 
 
 def find_docker() -> str:
@@ -71,12 +76,13 @@ def _answer(command: list[str]) -> str | None:
 
 
 def build(stacks: list[str], pins: Pins, sources: Sources) -> tuple[list[LayoutImage], list[str]]:
-    """Build stacks from the pins, normalise them into .cache/image, load them into the engine, and compare their layers.
+    """Build stacks of one layout, normalise them into it, load them into the engine, and compare their layers.
 
     The images, and a line for each layer that is not as pinned.
     """
-    images = build_layout(stacks, pins, sources, LAYOUT)
-    Engine.connect().load(packed(LAYOUT))
+    layout = RECIPES[stacks[0]].layout
+    images = build_layout(stacks, pins, sources, layout)
+    Engine.connect().load(packed(layout))
     return images, _compare_layers(images, stacks, pins, sources)
 
 
@@ -99,9 +105,8 @@ def build_layout(
     if problems:
         raise PinError("the pins do not hold:\n" + "\n".join(problems))
     client, engine = find_docker(), Engine.connect()
-    _check_space(layout)
-    trainer_wheels(pins)
-    artefact_wheel(pins, "NCCL 2.7.8")
+    _check_space(layout, RECIPES[stacks[0]].needed_mib)
+    _fetch_wheels(stacks, pins)
     drafts = [f"{tag_of(stack)}-draft" for stack in stacks]
     for number, (stack, draft) in enumerate(zip(stacks, drafts, strict=True)):
         _build_one(client, stack, draft, pins, sources, () if number else options)
@@ -111,13 +116,22 @@ def build_layout(
         engine.remove(drafts)
 
 
-def _check_space(layout: Path) -> None:
+def _fetch_wheels(stacks: list[str], pins: Pins) -> None:
+    """Those that builds of these stacks install or take files from."""
+    if BASELINE in stacks:
+        baseline_wheels(BASELINE, RECIPES[BASELINE].python)
+    else:
+        trainer_wheels(pins)
+        artefact_wheel(pins, "NCCL 2.7.8")
+
+
+def _check_space(layout: Path, needed_mib: int) -> None:
     """ImageError unless a layout fits on the disk; the one it replaces is counted as free space."""
     there = next(path for path in (layout, *layout.parents) if path.exists())
     replaced = sum(path.stat().st_size for path in layout.rglob("*") if path.is_file())
     free = (shutil.disk_usage(there).free + replaced) >> 20
-    if free < NEEDED_MIB:
-        raise ImageError(f"{there} has {free} MiB free, and the images need {NEEDED_MIB} MiB there: free some space.")
+    if free < needed_mib:
+        raise ImageError(f"{there} has {free} MiB free, and the images need {needed_mib} MiB there: free some space.")
 
 
 def _build_one(client: str, stack: str, tag: str, pins: Pins, sources: Sources, options: tuple[str, ...]) -> None:
@@ -135,7 +149,7 @@ def _build_one(client: str, stack: str, tag: str, pins: Pins, sources: Sources, 
         "--progress",
         "plain",
         *options,
-        *sources.arguments(pins),
+        *sources.arguments(pins, stack),
         ".",
     ]
     environment = dict(os.environ, DOCKER_BUILDKIT="1", BUILDX_NO_DEFAULT_ATTESTATIONS="1")
@@ -156,11 +170,11 @@ def _build_one(client: str, stack: str, tag: str, pins: Pins, sources: Sources, 
             if sys.stderr.isatty():
                 sys.stderr.write(line)
     if process.returncode:
-        raise ImageError(_why(stack, lines, sources))
+        raise ImageError(_why(stack, lines, sources, pins))
     say(f"{stack}: built in {time.monotonic() - started:.1f} s")
 
 
-def _why(stack: str, lines: list[str], sources: Sources) -> str:
+def _why(stack: str, lines: list[str], sources: Sources, pins: Pins) -> str:
     """Why a build stopped: the pin named by a step, or the end of the build's output."""
     named = [line[line.index("pin '") :] for line in lines if "pin '" in line and "docker/build" not in line]
     if named:
@@ -170,18 +184,20 @@ def _why(stack: str, lines: list[str], sources: Sources) -> str:
         return "\n".join([f"{stack}: {named[0]}", *(details if named[0].endswith(":") else []), *other])
     end = "\n".join(line for line in lines[-LINES_OF_ERROR:] if line)
     if any("failed to solve" in line and "@sha256:" in line for line in lines):
-        base = f"BASE={sources.base}" if sources.base else "docker/Dockerfile"
-        return f"{stack}: pin 'base image' ({base}) cannot be pulled from its registry. {NO_REGISTRY}:\n{end}"
+        recipe = RECIPES[stack]
+        base = f"BASE={sources.base}" if sources.base else PINS
+        advice = NO_REGISTRY.format(suite=recipe.suite, option=stack_option(stack), base=base_tag(stack))
+        return f"{stack}: pin '{recipe.base}' ({base}) cannot be pulled from its registry. {advice}:\n{end}"
     if any(word in line for line in lines for word in NO_ARCHIVE):
         return f"{stack}: the archive of Debian's packages cannot be reached. {PACKAGES}:\n{end}"
     if any("DO NOT MATCH THE HASHES" in line for line in lines):
-        return f"{stack}: a wheel is not the one that docker/trainer.lock pins:\n{end}"
+        return f"{stack}: a wheel is not the one that {RECIPES[stack].lock} pins:\n{end}"
     return f"{stack} cannot be built:\n{end}"
 
 
 NO_REGISTRY = (
-    "BASE=<image> names another Debian 11 that the engine has or can pull; `make base` makes one with debootstrap, for "
-    "`make image BASE=oneflow-reproduction-base:bullseye`"
+    "BASE=<image> names another Debian ({suite}) that the engine has or can pull; `make base{option}` makes one with "
+    "debootstrap, for `make image{option} BASE={base}`"
 )
 PACKAGES = "DEBIAN=<mirror> and DEBIAN_SECURITY=<mirror> take Debian's packages from elsewhere"
 NO_ARCHIVE = ("Failed to fetch", "Temporary failure resolving", "Could not connect to", "Unable to locate package")
@@ -202,12 +218,13 @@ def _normalise_saved(engine: Engine, tags: list[str], layout: Path, epoch: int) 
 
 
 def reproduce(stacks: list[str], pins: Pins, sources: Sources) -> list[str]:
-    """Build stacks a second time without a cache; the differences from .cache/image and from the pinned layers."""
-    first = {image.tag: image for image in read_layout(LAYOUT)} if is_complete(LAYOUT) else {}
+    """Build stacks a second time without a cache; the differences from the first build and from the pinned layers."""
+    layout = RECIPES[stacks[0]].layout
+    first = {image.tag: image for image in read_layout(layout)} if is_complete(layout) else {}
     missing = [stack for stack in stacks if tag_of(stack) not in first]
     if missing:
         raise ImageError(f"{' and '.join(missing)}: not built yet; `make image` first")
-    again = LAYOUT.with_name("image-again")
+    again = layout.with_name(f"{layout.name}-again")
     second = build_layout(stacks, pins, sources, again, ("--no-cache",))
     problems = []
     for image in second:
@@ -216,17 +233,17 @@ def reproduce(stacks: list[str], pins: Pins, sources: Sources) -> list[str]:
         say(f"{image.tag}: {before.digest}, built again: {image.digest}: {same}")
         if before.digest != image.digest:
             problems.append(f"{image.tag}: {before.digest} is {image.digest} when built again")
-            problems += _layer_differences(before, image, again)
+            problems += _layer_differences(before, image, layout, again)
     if not problems:
         shutil.rmtree(again)
     return problems + _compare_layers(second, stacks, pins, sources)
 
 
-def _layer_differences(before: LayoutImage, after: LayoutImage, again: Path) -> list[str]:
+def _layer_differences(before: LayoutImage, after: LayoutImage, layout: Path, again: Path) -> list[str]:
     lines = []
     for number, (ours, theirs) in enumerate(zip(before.layers, after.layers, strict=False), 1):
         if ours != theirs:
-            files = differences(LAYOUT / "blobs/sha256" / ours, again / "blobs/sha256" / theirs)
+            files = differences(layout / "blobs/sha256" / ours, again / "blobs/sha256" / theirs)
             lines += [f"  layer {number}: {line}" for line in files[:20]]
     return lines
 

@@ -11,15 +11,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from repro.images.build import say
+from repro.images.build import base_tag, say
 from repro.images.engine import Engine, ImageError
 from repro.images.oci_layout import plain
 from repro.images.pins import load_pins
+from repro.images.recipes import RECIPES
 from repro.utils.paths import CACHE, sha256
 
-SUITE = "bullseye"
-"""The Debian of the trainer images, for which docker/build/apt.lock has the packages."""
-BASE = "oneflow-reproduction-base:bullseye"
 ARCHIVE = "http://deb.debian.org/debian"
 LINES_OF_ERROR = 15
 # What an official slim image leaves out too.
@@ -40,8 +38,8 @@ ACCIDENTS = (
 DAY_S = 86400
 
 
-def make_base(mirror: str = "") -> str:
-    """Make a base image for `make image` from a mirror of Debian, and give it to the engine; its name there.
+def make_base(stack: str, mirror: str = "") -> str:
+    """Make the base of a stack's image from a mirror of Debian, and give it to the engine; its name there.
 
     ImageError if debootstrap, root or the engine is missing, or a mirror does not serve the suite.
     """
@@ -51,17 +49,17 @@ def make_base(mirror: str = "") -> str:
         raise ImageError("debootstrap needs root: sudo make base")
     engine = Engine.connect()
     CACHE.mkdir(parents=True, exist_ok=True)
-    say(f"making Debian {SUITE} from {mirror or ARCHIVE}")
+    recipe, base = RECIPES[stack], base_tag(stack)
+    say(f"making Debian {recipe.suite} from {mirror or ARCHIVE}")
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
         pins = load_pins()
-        archive = pack_debian(SUITE, mirror or ARCHIVE, Path(folder), pins.source_date_epoch)
-        engine.import_root(archive, BASE)
+        archive = pack_debian(recipe.suite, mirror or ARCHIVE, Path(folder), pins.source_date_epoch)
+        engine.import_root(archive, base)
         digest = sha256(archive)
-    same = (
-        "as pinned" if digest == pins.layers["base"] else f"NOT as pinned ({pins.layers['base']}): images on it differ"
-    )
-    say(f"{BASE}: {digest}, {same}")
-    return BASE
+    pinned = pins.layers[recipe.layers[0]]
+    same = "as pinned" if digest == pinned else f"NOT as pinned ({pinned}): images on it differ"
+    say(f"{base}: {digest}, {same}")
+    return base
 
 
 def pack_debian(suite: str, mirror: str, folder: Path, epoch: int) -> Path:

@@ -66,7 +66,7 @@ class Contents:
 def base(scratch: Path, pythons: dict[Path, str], contents: Contents) -> Iterator[ArchiveEntry]:
     """The checkout at its commit, both interpreters, and the libraries that are compiled from it."""
     yield from checkout(scratch, contents)
-    for environment in pythons:
+    for environment in (bootstrap.CONTROLLER, bootstrap.TRAINER):
         yield from _python(environment, pythons[environment])
     if contents.architectures and needs_newer_libraries(contents.architectures):
         for source in sorted(COMPAT.glob("*_forward.c")):
@@ -115,8 +115,7 @@ def _files(folder: Path, prefix: str) -> Iterator[ArchiveEntry]:
 
 def _python(environment: Path, version: str) -> Iterator[ArchiveEntry]:
     """The interpreter that an environment was made from, with its standard library and the libraries of its modules."""
-    program = "import sys; print(sys.base_prefix)"
-    base = Path(bootstrap.answer([environment / "bin" / "python", "-c", program]) or "/nonexistent")
+    base = _base_of(environment)
     top = f"{PYTHONS}/{version}"
     binary, library = base / "bin" / f"python{version}", base / "lib" / f"python{version}"
     if not binary.exists() or not (library / "os.py").exists():
@@ -135,6 +134,12 @@ def _python(environment: Path, version: str) -> Iterator[ArchiveEntry]:
         else:
             yield entry
     yield from (ArchiveEntry(f"{top}/lib/{path.name}", path) for path in _libraries_of(shared, base))
+
+
+def _base_of(environment: Path) -> Path:
+    """The prefix of the interpreter that an environment was made from."""
+    program = "import sys; print(sys.base_prefix)"
+    return Path(bootstrap.answer([environment / "bin" / "python", "-c", program]) or "/nonexistent")
 
 
 def _is_elf(path: Path) -> bool:
@@ -172,10 +177,12 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _environment(environment: Path, version: str, names: set[str] | None) -> Iterator[ArchiveEntry]:
+def _environment(
+    environment: Path, version: str, names: set[str] | None, left_out: Sequence[str] = LEFT_OUT
+) -> Iterator[ArchiveEntry]:
     """The installed packages with these names, all without, each file as its wheel states; the environment around them."""
     name = environment.name
-    yield from _packages(environment, version, names, LEFT_OUT)
+    yield from _packages(environment, version, names, left_out)
     yield ArchiveEntry(f"{name}/bin/python", link=f"../../{PYTHONS}/{version}/bin/python{version}")
     yield ArchiveEntry(f"{name}/bin/python3", link="python")
     yield _marker(environment, ())
@@ -248,6 +255,22 @@ def environments(scratch: Path, pythons: dict[Path, str], contents: Contents) ->
     yield from _programs(controller, pythons[controller], {"fabric"})
     for entry in _environment(trainer, pythons[trainer], None):
         yield _only_ours(_compiled(entry, contents), scratch, contents)
+
+
+def baselines(scratch: Path, pythons: dict[Path, str], contents: Contents) -> Iterator[ArchiveEntry]:
+    """The pinned environment of the baselines likewise, with its interpreter unless the kit has that already.
+
+    The headers of the interpreter are for the kernels that PyTorch compiles while it runs.
+    """
+    environment = bootstrap.BASELINE
+    version = pythons[environment]
+    if version not in (pythons[bootstrap.CONTROLLER], pythons[bootstrap.TRAINER]):
+        yield from _python(environment, version)
+    yield from _files(
+        _base_of(environment) / "include" / f"python{version}", f"{PYTHONS}/{version}/include/python{version}"
+    )
+    for entry in _environment(environment, version, None, left_out=()):
+        yield _only_ours(entry, scratch, contents)
 
 
 def tests(scratch: Path, pythons: dict[Path, str]) -> Iterator[ArchiveEntry]:

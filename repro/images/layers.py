@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 from repro.images.oci_layout import LayoutImage
 from repro.images.pins import Pins
+from repro.images.recipes import RECIPES
 
-SHARED = ("base", "packages", "user", "environment", "folder")
-OWN = {"cu102": "nccl", "cu102-modern": "compat"}
-"""The layer that a stack has above the shared ones."""
 CODE = "code"
-OF_ANY_BASE = ("environment", *OWN.values())
+OF_ANY_BASE = ("environment", "nccl", "compat")
 """What holds nothing of the base image."""
 PINNED_NCCL = "2.7.8"
 FIRST = 12
@@ -66,10 +64,10 @@ def compare(image: LayoutImage, stack: str, pins: Pins, nccl: str = "") -> Layer
     All but the project's own code, which follows from the commit, are pinned on the base that `make base` makes. On
     another base only those are that hold nothing of it.
     """
-    above = (*SHARED[1:], OWN[stack], CODE)
+    base, *above = (*RECIPES[stack].layers, CODE)
     bases, rest = image.layers[: -len(above)], image.layers[-len(above) :]
-    known_base = bases == (pins.layers["base"],)
-    named = [("base", digest) for digest in bases] + list(zip(above, rest, strict=True))
+    known_base = bases == (pins.layers[base],)
+    named = [(base, digest) for digest in bases] + list(zip(above, rest, strict=True))
     pinned = _pinned(pins.layers, known_base, nccl in ("", PINNED_NCCL))
     return LayerComparison(
         image.tag, tuple(Layer(name, digest, pinned.get(name, "")) for name, digest in named), known_base

@@ -7,10 +7,10 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-from repro.images.build import LAYOUT
 from repro.images.oci_layout import is_complete, packed, read_layout, sha256_of
 from repro.images.offline_folder import SUMS, OfflineError, new_folder, sum_faults, write_readmes
 from repro.images.pins import Pins
+from repro.images.recipes import LAYOUT
 from repro.images.sbom import FOLDER as SBOM
 from repro.images.wheels import artefact_wheel, trainer_wheels
 from repro.utils.paths import ROOT
@@ -29,7 +29,7 @@ def write_bundle(folder: Path, pins: Pins) -> Path:
         for source, name in (
             ("docker/trainer.lock", "trainer.lock"),
             ("docker/pins.toml", "pins.toml"),
-            ("docker/build/apt.lock", "apt.lock"),
+            ("docker/build/apt-bullseye.lock", "apt.lock"),
             ("docker/node-setup.sh", "setup.sh"),
         ):
             shutil.copy(ROOT / source, partial / name)

@@ -15,17 +15,17 @@ from pathlib import Path
 
 from repro import bootstrap
 from repro.images import kit_contents
-from repro.images.build import LAYOUT
 from repro.images.kernel_overlay import overlay_for
 from repro.images.kit_contents import LEFT_OUT, Contents
 from repro.images.kit_pieces import MB, Pieces, pack
 from repro.images.oci_layout import is_complete, packed
 from repro.images.offline_folder import SUMS, TEMPLATES, OfflineError, new_folder, write_readmes
+from repro.images.recipes import LAYOUT
 from repro.targets import groups_of
 from repro.utils.paths import ROOT, sha256
 
 NOTE = "kit.json"
-OPTIONAL = ("libraries", "tests", "images")
+OPTIONAL = ("libraries", "baselines", "tests", "images")
 MIB = 2**20
 
 
@@ -51,6 +51,7 @@ def make_kit(
     images: bool = False,
     level: int = 1,
     tests: bool = False,
+    baselines: bool = False,
 ) -> Made:
     """Write a kit into a folder that must not exist yet.
 
@@ -62,6 +63,7 @@ def make_kit(
     images : whether to add what `make image` built last.
     level : of the compression, 0 to 9.
     tests : whether to add what `make test` needs.
+    baselines : whether to add the pinned environment of the baselines.
 
     Raises
     ------
@@ -79,6 +81,8 @@ def make_kit(
         bootstrap.CONTROLLER: _version(bootstrap.CONTROLLER, groups_of("test") if tests else ()),
         bootstrap.TRAINER: _version(bootstrap.TRAINER),
     }
+    if baselines:
+        pythons[bootstrap.BASELINE] = _version(bootstrap.BASELINE)
     with new_folder(folder, "KIT") as partial:
         with tempfile.TemporaryDirectory(dir=_scratch()) as scratch:
             temporary = Path(scratch)
@@ -88,6 +92,10 @@ def make_kit(
             if libraries:
                 newer = kit_contents.libraries(temporary, libraries, contents)
                 made.parts["libraries"] = pack(partial, "libraries.tar.xz", newer, size, level, _mb(libraries))
+            if baselines:
+                theirs = kit_contents.baselines(temporary, pythons, contents)
+                of_baselines = bootstrap.NEEDED_MIB[bootstrap.BASELINE] * MIB / MB
+                made.parts["baselines"] = pack(partial, "baselines.tar.xz", theirs, size, level, of_baselines)
             if tests:
                 more = kit_contents.tests(temporary, pythons)
                 of_tests = sum(bootstrap.NEEDED_MIB[group] for group in groups_of("test")) * MIB / MB
@@ -129,7 +137,8 @@ def _scratch() -> str:
 def _version(environment: Path, groups: Collection[str] = ()) -> str:
     """The Python of an environment, such as "3.10"; OfflineError unless it is complete with these groups."""
     if not bootstrap.is_ready(environment, groups):
-        raise OfflineError(f"{environment.name} is not complete; `make setup` completes it")
+        command = "python3 -m repro.bootstrap baseline" if environment == bootstrap.BASELINE else "make setup"
+        raise OfflineError(f"{environment.name} is not complete; `{command}` completes it")
     program = "import sys; print('%d.%d' % sys.version_info[:2])"
     return bootstrap.answer([environment / "bin" / "python", "-c", program]) or ""
 
@@ -137,7 +146,8 @@ def _version(environment: Path, groups: Collection[str] = ()) -> str:
 def _describe(folder: Path, made: Made, pythons: dict[Path, str]) -> None:
     """The files beside the pieces: setup.sh, locks, kit.json and READMEs."""
     shutil.copy(TEMPLATES / "kit-setup.sh", folder / "setup.sh")
-    for lock in ("uv.lock", "docker/trainer.lock", "docker/pins.toml"):
+    locks = {bootstrap.INPUTS[environment][0].relative_to(ROOT).as_posix() for environment in pythons}
+    for lock in (*sorted(locks), "docker/pins.toml"):
         shutil.copy(ROOT / lock, folder / Path(lock).name)
     content = {
         "commit": made.contents.commit,
@@ -155,6 +165,7 @@ def _describe(folder: Path, made: Made, pythons: dict[Path, str]) -> None:
     (folder / "kit.conf").write_text(
         f"optional='{' '.join(OPTIONAL)}'\narchitectures='{architectures}'\n"
         f"controller_python='{pythons[bootstrap.CONTROLLER]}'\ntrainer_python='{pythons[bootstrap.TRAINER]}'\n"
+        f"baseline_python='{pythons.get(bootstrap.BASELINE, '')}'\n"
     )
     write_readmes(folder, "kit", **content)
 

@@ -12,8 +12,9 @@ from repro.utils.paths import ROOT, sha256
 PINS = "docker/pins.toml"
 SHA256 = re.compile(r"[0-9a-f]{64}")
 REQUIREMENT = re.compile(r"^([A-Za-z0-9_.-]+)==([^\s;\\]+)\s*(?:;\s*([^\\]+?))?\s*\\?$")
+APT_LOCKS = ("Debian packages", "Debian packages of the baselines")
 OUTSIDE = re.compile(r"https?://[^\s\"']+")
-INTERPRETERS = {"3.9": "3.9.2", "3.10": "3.10.13"}
+INTERPRETERS = {"3.9": "3.9.2", "3.10": "3.10.13", "3.11": "3.11.2"}
 ARGUMENTS = {
     "NCCL_WHEEL": ("NCCL 2.7.8", "file"),
     "NCCL_WHEEL_SHA256": ("NCCL 2.7.8", "sha256"),
@@ -49,6 +50,11 @@ class Pin:
     def proof(self) -> str:
         """The checksum or version that an artefact is checked against."""
         return f"sha256:{self.sha256}" if self.sha256 else f"key {self.key_fingerprint}"
+
+    @property
+    def pulled(self) -> str:
+        """What a registry is asked for, of an image."""
+        return f"{self.reference}@sha256:{self.sha256}"
 
 
 @dataclass(frozen=True)
@@ -146,7 +152,8 @@ def check(root: Path = ROOT) -> list[str]:
         *_check_names(pins),
         *_check_trainer_lock(pins, root),
         *_check_tools_lock(pins, root),
-        *_check_apt_lock(pins, root),
+        *(problem for lock in APT_LOCKS for problem in _check_apt_lock(pins.artefact(lock), root)),
+        *_check_certificates(pins, root),
         *_check_dockerfile(pins, root),
         *_check_code(pins, root),
     ]
@@ -191,10 +198,9 @@ def _check_tools_lock(pins: Pins, root: Path) -> list[str]:
     return []
 
 
-def _check_apt_lock(pins: Pins, root: Path) -> list[str]:
-    pin = pins.artefact("Debian packages")
+def _check_apt_lock(pin: Pin, root: Path) -> list[str]:
     digest = sha256(root / pin.file)
-    problems = [] if digest == pin.sha256 else [f"pin 'Debian packages': SHA-256 of {pin.file} is {digest}"]
+    problems = [] if digest == pin.sha256 else [f"pin '{pin.name}': SHA-256 of {pin.file} is {digest}"]
     lines = (root / pin.file).read_text(encoding="utf-8").splitlines()
     if lines != sorted(set(lines), key=lambda line: line[66:]):
         problems.append(f"{pin.file} is not sorted by file name, or has a line twice")
@@ -203,10 +209,14 @@ def _check_apt_lock(pins: Pins, root: Path) -> list[str]:
         for line in lines
         if not re.fullmatch(r"[0-9a-f]{64}  \S+\.deb", line)
     ]
-    ca = pins.artefact("CA certificates")
-    if f"{ca.sha256}  {ca.file}" not in lines:
-        problems.append(f"pin 'CA certificates' is not in {pin.file}")
     return problems
+
+
+def _check_certificates(pins: Pins, root: Path) -> list[str]:
+    pin, lock = pins.artefact("CA certificates"), pins.artefact("Debian packages").file
+    if f"{pin.sha256}  {pin.file}" in (root / lock).read_text(encoding="utf-8").splitlines():
+        return []
+    return [f"pin 'CA certificates' is not in {lock}"]
 
 
 def _check_dockerfile(pins: Pins, root: Path) -> list[str]:
@@ -214,7 +224,7 @@ def _check_dockerfile(pins: Pins, root: Path) -> list[str]:
     given = dict(re.findall(r"^ARG (\w+)=(\S+)$", text, re.MULTILINE))
     debian = pins.artefact("Debian packages").source.split()
     base = pins.artefact("base image")
-    expected = {"BASE": f"{base.reference}@sha256:{base.sha256}", "DEBIAN": debian[0], "DEBIAN_SECURITY": debian[1]}
+    expected = {"BASE": base.pulled, "DEBIAN": debian[0], "DEBIAN_SECURITY": debian[1]}
     for argument, (name, key) in ARGUMENTS.items():
         pin = pins.artefact(name)
         expected[argument] = next(iter(pin.members.values())) if key == "member" else getattr(pin, key)

@@ -46,6 +46,7 @@ class Container:
     user : "uid:gid" that the program runs as; Apptainer's is always the caller.
     gpus : "" for none, "all", or numbers such as "0,1".
     infiniband : whether it gets /dev/infiniband.
+    compiles : whether it compiles programs in /tmp and runs them.
     locks_memory : whether it may lock any amount of memory, for transfers of GPUs and InfiniBand.
     cpus, memory : processors and NUMA nodes that it is bound to, as the kernel lists them; "" for all.
     name, labels : how an engine finds it; without an engine there is nothing to find.
@@ -58,6 +59,7 @@ class Container:
     user: str = ""
     gpus: str = ""
     infiniband: bool = False
+    compiles: bool = False
     locks_memory: bool = True
     cpus: str = ""
     memory: str = ""
@@ -121,7 +123,8 @@ class Docker(Runtime):
 
     def command(self, container: Container) -> list[str]:
         argv = ["docker", "run", "--rm", "--init", "--name", container.name, "--pull", "never"]
-        argv += ["--network", "host", "--ipc", "host", "--read-only", "--tmpfs", "/tmp"]
+        argv += ["--network", "host", "--ipc", "host", "--read-only"]
+        argv += ["--tmpfs", "/tmp:exec" if container.compiles else "/tmp"]
         argv += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--user", container.user]
         argv += ["--workdir", container.folder]
         argv += ["--ulimit", "memlock=-1"] if container.locks_memory else []
@@ -189,6 +192,14 @@ class Pyxis(Runtime):
 
 
 RUNTIMES: dict[str, Runtime] = {runtime.name: runtime for runtime in (Docker(), Venv(), Apptainer(), Pyxis())}
+
+
+def baseline_home(runtime: Runtime) -> dict[str, str]:
+    """What PyTorch's compiler needs in an image, as it keeps a cache in the home folder of somebody."""
+    if not runtime.in_image:
+        return {}
+    home = {"HOME": "/tmp"} if runtime.engine else {}  # Apptainer sets its own
+    return {**home, "LOGNAME": "reproduction"}
 
 
 def docker_gpus(numbers: str) -> str:

@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.images.build import LAYOUT
 from repro.images.engine import ImageError
 from repro.images.oci_layout import LayoutImage, lone_image, read_layout
 from repro.images.pins import Pins
+from repro.images.recipes import LAYOUT
 from repro.images.stack import tag_of
 from repro.utils.paths import CACHE, ROOT
 from repro.utils.printable import spreadsheet_cell

@@ -18,6 +18,7 @@ KIT = ROOT / ".kit"
 """What the offline kit brings beside the checkout: its interpreters, and a newer cuBLAS and cuDNN."""
 COMPAT = ROOT / "docker" / "compat"
 IMAGE_STACKS = ("cu102", "cu102-modern")
+"""The stacks of the trainers that have an image; `repro.images.recipes` also has that of the baselines."""
 STACKS = (*IMAGE_STACKS, "cpu")
 IMAGE_NAME = "oneflow-reproduction"
 TURING = 7.5

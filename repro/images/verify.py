@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repro.images.engine import Engine, ImageError
-from repro.images.pins import Pins
+from repro.images.pins import Pins, read_lock
+from repro.images.recipes import BASELINE, RECIPES
 from repro.images.stack import tag_of
 from repro.utils.output import TerminalColumn
+from repro.utils.paths import ROOT
 
 PROBE_S = 300
-PROBE = ["python", "/opt/repro/probe.py", "--image"]
 PRELOADED = {
     "cu102": {"nccl": "libnccl.so.2"},
     "cu102-modern": {"cublas": "libcublas_forward.so", "cudnn": "libcudnn_forward.so"},
@@ -34,7 +35,7 @@ class LibraryComparison:
 
 @dataclass(frozen=True)
 class ImageReport:
-    """The comparisons of an image. `start_s` is the container's lifetime, `import_s` the time of `import oneflow`."""
+    """The comparisons of an image. `start_s` is the container's lifetime, `import_s` the time of importing the framework."""
 
     stack: str
     findings: tuple[LibraryComparison, ...]
@@ -61,7 +62,7 @@ def check_image(stack: str, pins: Pins, engine: Engine, newer: Mapping[str, Path
     image, mounts = tag_of(stack), mounts_of(stack, newer)
     versions = expected(pins, stack, engine.labels(image).get("reproduction.nccl", ""))
     started = time.monotonic()
-    probed = probe(engine, image, mounts, gpus)
+    probed = probe(engine, stack, mounts, gpus)
     given = [f"{name} called" for name in MOUNTED if mounts and newer[name].name != pins.artefact(name).version]
     findings = compare(probed, stack, versions, given)
     return ImageReport(stack, tuple(findings), time.monotonic() - started, probed["import_s"])
@@ -69,20 +70,27 @@ def check_image(stack: str, pins: Pins, engine: Engine, newer: Mapping[str, Path
 
 def probe(
     engine: Engine,
-    image: str,
+    stack: str,
     mounts: Sequence[str] = (),
     gpus: bool = False,
     environment: dict[str, str] | None = None,
 ) -> dict:
-    """The output of docker/inside/probe.py in a container of an image; ImageError if it does not start."""
-    output = engine.run(image, PROBE, mounts, gpus=gpus, environment=environment, timeout_s=PROBE_S)
+    """What a stack's image reports of itself in a container; ImageError if it does not start."""
+    image = tag_of(stack)
+    output = engine.run(image, RECIPES[stack].probe, mounts, gpus=gpus, environment=environment, timeout_s=PROBE_S)
     if output.status:
         raise ImageError(f"{image} does not start:\n{output.stderr.strip()}")
     return json.loads(output.stdout)
 
 
 def expected(pins: Pins, stack: str, nccl: str) -> dict[str, str]:
-    """Library -> version that a stack must report; `nccl` is the one that the image was built with, by its label."""
+    """Library, or package of baselines -> version that a stack must report.
+
+    `nccl` is the one that the image was built with, by its label.
+    """
+    if stack == BASELINE:
+        locked = read_lock(ROOT / RECIPES[stack].lock, RECIPES[stack].python)
+        return {name: version for name, (version, _) in locked.items()}
     versions = pins.expected(stack)
     if f"NCCL {nccl}" in {pin.name for pin in pins.artefacts}:
         versions["NCCL called"] = nccl
@@ -105,7 +113,7 @@ def compare(probed: dict, stack: str, versions: dict[str, str], given: Collectio
                 name, version, str(reported["version"]), reported["version"] == version, reported["source"]
             )
         )
-    findings += [_reached(probed, prefix, library) for prefix, library in PRELOADED[stack].items()]
+    findings += [_reached(probed, prefix, library) for prefix, library in PRELOADED.get(stack, {}).items()]
     findings += _container(probed)
     for name in probed["unknown"]:
         findings.append(LibraryComparison(name, "", "cannot be read without a GPU", None))

@@ -8,9 +8,9 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from repro.images.pins import Pin, PinError, Pins
+from repro.images.pins import Pin, PinError, Pins, read_lock
 from repro.utils.filelock import exclusive
-from repro.utils.paths import CACHE, sha256
+from repro.utils.paths import CACHE, ROOT, sha256
 
 WHEELS = CACHE / "wheels"
 PLATFORMS = (
@@ -39,6 +39,23 @@ def trainer_wheels(pins: Pins, folder: Path = WHEELS) -> Path:
     """The folder with exactly the wheels of an image's environment, complete and verified."""
     fetch(pins.packages_for(pins.python), folder / "trainer")
     return folder / "trainer"
+
+
+def baseline_wheels(lock: str, python: str, folder: Path = WHEELS, locks: Path = ROOT / "docker") -> Path:
+    """The folder with exactly the wheels that a lock of the baselines has for a Python, complete and verified.
+
+    PinError if pip cannot fetch one by its hash.
+    """
+    target, locked = folder / lock, read_lock(locks / f"{lock}.lock", python)
+    with exclusive(target):
+        digests = {sha256(path): path for path in target.iterdir()}
+        for digest in digests.keys() - set().union(*(hashes for _, hashes in locked.values())):
+            digests[digest].unlink()
+        missing = {name: package for name, package in locked.items() if not package[1] & digests.keys()}
+        if missing:
+            requirements = [_requirement(f"{name}=={version}", hashes) for name, (version, hashes) in missing.items()]
+            _download(requirements, target, python, ", ".join(f"'{name}'" for name in missing))
+    return target
 
 
 def artefact_wheel(pins: Pins, name: str, folder: Path = WHEELS) -> Path:
@@ -72,7 +89,9 @@ def _fetch(pins: Sequence[Pin], folder: Path) -> None:
         else:
             missing.append(pin)
     if missing:
-        _download(missing, folder)
+        requirements = [_requirement("==".join(pin.file.split("-")[:2]), {pin.sha256}) for pin in missing]
+        python = missing[0].python[0] if missing[0].python else "3.9"
+        _download(requirements, folder, python, ", ".join(f"'{pin.name}'" for pin in missing))
     for pin in missing:
         if not (folder / pin.file).exists():
             raise PinError(f"pin '{pin.name}': the index has no file named {pin.file}")
@@ -89,19 +108,17 @@ def verify(pin: Pin, path: Path) -> None:
         )
 
 
-def _requirement(pin: Pin) -> str:
-    """The line of a requirements file by which pip finds a wheel; its file's name begins with project and version."""
-    project, version = pin.file.split("-")[:2]
-    return f"{project}=={version} --hash=sha256:{pin.sha256}\n"
+def _requirement(package: str, hashes: set[str]) -> str:
+    """The line of a requirements file by which pip finds a wheel with one of these hashes, of a package such as six==1.0."""
+    return " ".join([package, *(f"--hash=sha256:{digest}" for digest in sorted(hashes))]) + "\n"
 
 
-def _download(missing: list[Pin], folder: Path) -> None:
-    """Let pip, with the index it is configured for, fetch wheels for their Python, each by its hash."""
-    python = missing[0].python[0] if missing[0].python else "3.9"
+def _download(requirements: list[str], folder: Path, python: str, names: str) -> None:
+    """Let pip, with the index it is configured for, fetch wheels for a Python, each by its hash."""
     abi = "cp" + python.replace(".", "")
     with tempfile.TemporaryDirectory() as scratch:
-        requirements = Path(scratch) / "requirements.txt"
-        requirements.write_text("".join(map(_requirement, missing)))
+        wanted = Path(scratch) / "requirements.txt"
+        wanted.write_text("".join(requirements))
         command = [
             sys.executable,
             "-m",
@@ -125,15 +142,14 @@ def _download(missing: list[Pin], folder: Path) -> None:
             "--dest",
             str(folder),
             "--requirement",
-            str(requirements),
+            str(wanted),
         ]
         for platform in PLATFORMS:
             command += ["--platform", f"{platform}_x86_64"]
-        print(f"fetching {len(missing)} wheels into {folder}", file=sys.stderr, flush=True)
+        print(f"fetching {len(requirements)} wheels into {folder}", file=sys.stderr, flush=True)
         done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if not line.startswith("WARNING")]
-        names = ", ".join(f"'{pin.name}'" for pin in missing)
         raise PinError("\n".join([f"pins {names}: pip cannot fetch them:", *errors]))
 
 

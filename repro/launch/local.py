@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from repro.images.recipes import BASELINE
 from repro.images.runtime import Venv
 from repro.images.stack import Stack, stack_of, tf32_refusal
 from repro.launch.agent.leftovers import sweep, sweep_processes
@@ -20,12 +21,13 @@ from repro.launch.local_attempt import local_attempts, local_programs
 from repro.launch.local_container import LocalContainer
 from repro.launch.rank_pool import free_mib
 from repro.launch.select import register
-from repro.planning.baselines import recorded_command
+from repro.planning.baselines import PinnedImage, recorded_command
 from repro.planning.plan import Wanted, make_plan
 from repro.planning.profiling import FOR_GPUS
 from repro.planning.rehearsal import memory_mib
 from repro.published.cases import Case
 from repro.published.trainer_config import TrainerConfig
+from repro.runs.description import BaselineProgram
 from repro.runs.environment import Environment
 from repro.runs.failures import Failure
 from repro.runs.plan import Plan
@@ -132,6 +134,21 @@ class LocalLauncher(Launcher):
             raise PlanError(f"RUNTIME={self.options.runtime}: the run was begun with {before}; leave it out")
         return before or self.options.runtime or VENV
 
+    def baseline_image(self) -> PinnedImage | None:
+        """The image of the baselines, None where ranks run in none; RuntimeUnavailable if it is not here."""
+        if self.runtime() == VENV:
+            return None
+        container = LocalContainer.of(self.runtime(), Stack(BASELINE, {}))
+        return PinnedImage(container.image, tuple(container.probe_command(self.gpus > 0)))
+
+    def baseline_container(
+        self, baseline: BaselineProgram | None, recorded: Environment | None
+    ) -> LocalContainer | None:
+        """The image that a run's baselines run in, by its record; None if they run in none."""
+        if not baseline or not baseline.image:
+            return None
+        return LocalContainer.of(self.runtime(recorded), Stack(BASELINE, {}), baseline.image)
+
     def container(self, stack: Stack, recorded: Environment | None = None, ask: bool = True) -> LocalContainer | None:
         """The image that ranks run in, None for the venv; PlanError if it is not the one that a run was begun in.
 
@@ -161,9 +178,10 @@ class LocalSession(LaunchSession):
     def attempts(self, run: Run, plan: Plan, limits: Limits) -> AttemptOf:
         """With the stack and the baselines' command that the run recorded."""
         options, description = self.launcher.options, run.description()
-        baseline = recorded_command(description.baseline, options.baseline) if description.baseline else ()
-        stack = self.launcher.stack(plan, description.environment)
-        container = self.launcher.container(stack, description.environment)
+        described, recorded = description.baseline, description.environment
+        baseline = recorded_command(described, options.baseline) if described else ()
+        stack = self.launcher.stack(plan, recorded)
+        container = self.launcher.container(stack, recorded)
         return local_attempts(
             limits,
             options.port,
@@ -171,6 +189,7 @@ class LocalSession(LaunchSession):
             baseline=baseline,
             environment=stack.environment,
             container=container,
+            baseline_container=self.launcher.baseline_container(described, recorded),
         )
 
     def environment(self, plan: Plan) -> Environment:

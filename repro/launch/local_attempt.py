@@ -17,6 +17,7 @@ from pathlib import Path
 from repro.images.attention_operator import LIBRARY
 from repro.images.runtime import IMAGE_LAUNCHER, IMAGE_PYTHON, refusal
 from repro.images.stack import TF32
+from repro.launch.agent import rank_launcher
 from repro.launch.agent.leftovers import mark
 from repro.launch.agent.processes import end as end_processes
 from repro.launch.agent.processes import end_group, of_session
@@ -65,6 +66,7 @@ def local_attempts(
     baseline: tuple[str, ...] = (),
     environment: dict | None = None,
     container: LocalContainer | None = None,
+    baseline_container: LocalContainer | None = None,
 ) -> Callable[[Unit, Path], LocalAttempt]:
     """What makes attempts on this machine.
 
@@ -74,7 +76,7 @@ def local_attempts(
     baseline : the command of baselines.
     environment : what OneFlow needs on this machine's GPUs. Baselines get NCCL's settings of it alone, so that both
         frameworks communicate in the same way.
-    container : the image that trainers run in. Baselines have no image: they run in their own environment.
+    container, baseline_container : the images that trainers and baselines run in.
     """
     trainer = trainer or (str(TRAINER_PYTHON), str(TRAINER))
     shared = {name: value for name, value in (environment or {}).items() if name.startswith("NCCL_")}
@@ -82,7 +84,14 @@ def local_attempts(
     def attempt_of(unit: Unit, folder: Path) -> LocalAttempt:
         if unit.baseline_of:
             return LocalAttempt(
-                unit.config, folder, limits, port, trainer=baseline, launcher=trainer[0], environment=shared
+                unit.config,
+                folder,
+                limits,
+                port,
+                trainer=baseline,
+                is_baseline=True,
+                environment=shared,
+                container=baseline_container,
             )
         given = {**(environment or {}), **(TF32 if unit.tf32 else {})}
         return LocalAttempt(unit.config, folder, limits, port, trainer=trainer, environment=given, container=container)
@@ -111,9 +120,9 @@ def local_programs(
 class LocalAttempt:
     """One start of a trainer in a folder of its own: configuration, command, logs and metrics stay there.
 
-    Several ranks are started by the launcher of OneFlow in the environment of interpreter `launcher`; without it, of
-    the trainer's own. On CUDA they also get the variables in `environment`. With `container`, the trainer's script runs
-    in that image, with its Python.
+    Several ranks are started by the launcher of OneFlow in the trainer's environment, those of a baseline by one of
+    ours. On CUDA they also get the variables in `environment`. With `container`, the trainer's script runs in that image,
+    with its Python.
     """
 
     config: ProgramConfig
@@ -121,7 +130,7 @@ class LocalAttempt:
     limits: Limits
     port: int | None = None
     trainer: tuple[str, ...] = (str(TRAINER_PYTHON), str(TRAINER))
-    launcher: str | None = None
+    is_baseline: bool = False
     environment: dict = field(default_factory=dict)
     container: LocalContainer | None = None
     processes: dict[int, int] = field(default_factory=dict)
@@ -175,9 +184,9 @@ class LocalAttempt:
         return files
 
     def argv(self, port: str) -> list[str]:
-        """The trainer itself for one rank; oneflow.distributed.launch around it for several, which meet at `port`.
+        """The trainer itself for one rank; a launcher around it for several, which meet at `port`.
 
-        The launcher is started by its path: as a module it would import oneflow first, 0.4 s for nothing.
+        OneFlow's is started by its path: as a module it would import oneflow first, 0.4 s for nothing.
         """
         python = IMAGE_PYTHON if self.container else self.trainer[0]
         rank = [python, "-u", *self.trainer[1:], "--config", str(self.folder / "config.json")]
@@ -187,21 +196,26 @@ class LocalAttempt:
             outside = self.container.command(self.folder, self.config, given, self._name, script)
         if self.world_size == 1:
             return [*outside, *rank]
-        python = self.launcher or python
-        return [
-            *outside,
-            python,
-            IMAGE_LAUNCHER if self.container else str(_launcher(Path(python))),
+        options = [
             "--nproc_per_node",
             str(self.world_size),
             "--master_port",
             port,
-            "--redirect_stdout_and_stderr",
             "--logdir",
             str(self.folder / "logs"),
-            "--no_python",
-            *rank,
         ]
+        if self.is_baseline:
+            options += ["--nnodes", "1", "--node_rank", "0", "--master_addr", "127.0.0.1"]
+        else:
+            options += ["--redirect_stdout_and_stderr", "--no_python"]
+        return [*outside, python, self._launcher, *options, *rank]
+
+    @property
+    def _launcher(self) -> str:
+        """The script that starts several ranks."""
+        if self.is_baseline:
+            return rank_launcher.__file__
+        return IMAGE_LAUNCHER if self.container else str(_launcher_of_oneflow(Path(self.trainer[0])))
 
     @property
     def _name(self) -> str:
@@ -252,7 +266,8 @@ class LocalAttempt:
         try:
             poller.register(handle, select.POLLIN)
             stall = StallDetector(self.limits)
-            launcher = self.container.launcher_of(process.pid, self._name) if self.container else lambda: process.pid
+            inside = self.container and self.container.launcher_of(process.pid, self._name, self._launcher)
+            launcher = inside or (lambda: process.pid)
             while not self._has_ended(poller):
                 interrupts.check()
                 ended = self._ended_ranks(launcher)
@@ -312,7 +327,7 @@ class NoLauncher(ReproError):
     """The trainers' environment is incomplete."""
 
 
-def _launcher(python: Path) -> Path:
+def _launcher_of_oneflow(python: Path) -> Path:
     """OneFlow's launcher in a Python's environment; where it will be, if that is not installed: a dry run shows it."""
     environment = python.parent.parent
     launcher = next(environment.glob("lib/python3.*/site-packages/oneflow/distributed/launch.py"), None)

@@ -1,16 +1,27 @@
-"""The trainer image on this machine: which one it is, what its containers see, and how they are ended."""
+"""An image on this machine, of trainers or baselines: which one it is, what its containers see, and how they are ended."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from repro.images.kernel_overlay import FOLDER
-from repro.images.runtime import ALL_GPUS, IMAGE, IMAGE_LAUNCHER, IMAGE_PYTHON, RUNTIMES, Bind, Container, Runtime
+from repro.images.recipes import BASELINE, RECIPES, stack_option
+from repro.images.runtime import (
+    ALL_GPUS,
+    IMAGE,
+    IMAGE_PYTHON,
+    RUNTIMES,
+    Bind,
+    Container,
+    Runtime,
+    baseline_home,
+)
 from repro.images.stack import IMAGE_STACKS, Stack, sif_path, tag_of
 from repro.launch.agent.leftovers import RUN, USER, WORK, labels
 from repro.launch.agent.node import image_file, image_ids, remove_containers
@@ -38,7 +49,7 @@ class RuntimeUnavailable(ReproError):
 
 @dataclass(frozen=True)
 class LocalContainer:
-    """The trainer image as this machine has it.
+    """An image as this machine has it: of the trainers, or with stack `baseline` that of the baselines.
 
     Attributes
     ----------
@@ -65,23 +76,30 @@ class LocalContainer:
             raise RuntimeUnavailable(
                 f"IMAGE={image}: it is an image's name, ID or file; no such thing begins with a dash"
             )
-        runtime, wanted = RUNTIMES[name], stack.name if stack.name in IMAGE_STACKS else IMAGE_STACKS[0]
+        runtime, wanted = RUNTIMES[name], stack.name if stack.name in RECIPES else IMAGE_STACKS[0]
+        option = stack_option(wanted)
         if runtime.from_file:
             path = Path(image).expanduser().resolve() if image else sif_path(wanted)
             if not ask:
                 return cls(runtime, str(path), str(path), "", "", stack)
             facts = image_file(str(path), runtime.tool)
             if "error" in facts:
-                raise RuntimeUnavailable(f"RUNTIME={name}: {path}: {facts['error']}; `make image FORMAT=sif` writes it")
+                raise RuntimeUnavailable(
+                    f"RUNTIME={name}: {path}: {facts['error']}; `make image{option} FORMAT=sif` writes it"
+                )
             return cls(runtime, str(path), str(path), facts["sha256"], _version(runtime.tool), stack)
         given = image or tag_of(wanted)
         if not ask:
             return cls(runtime, given, given, "", "", stack)
         ids = image_ids([given])
         if not (ids.get("found") or {}).get(given):
-            why = ids.get("error", "the engine has no such image; `make image` builds it")
+            why = ids.get("error", f"the engine has no such image; `make image{option}` builds it")
             raise RuntimeUnavailable(f"RUNTIME={name}: {given}: {why}")
         return cls(runtime, given, ids["found"][given], "", _version(runtime.tool), stack)
+
+    @property
+    def of_baselines(self) -> bool:
+        return self.stack.name == BASELINE
 
     def record(self) -> dict:
         """What a run keeps of it."""
@@ -99,18 +117,37 @@ class LocalContainer:
             binds=self._binds(folder, config, script),
             environment=self._environment(environment),
             user=f"{os.getuid()}:{os.getgid()}",
+            compiles=self.of_baselines,
             gpus=ALL_GPUS if cuda else "",
             locks_memory=cuda,
             name=name,
             labels=((RUN, folder.name),),
         )
+        return self._labelled(container)
+
+    def probe_command(self, gpus: bool) -> list[str]:
+        """The words in front of a program that only says what the image has, with all GPUs or without."""
+        container = Container(
+            image=self.image,
+            folder="/tmp",
+            binds=(),
+            environment=baseline_home(self.runtime),
+            user=f"{os.getuid()}:{os.getgid()}",
+            gpus=ALL_GPUS if gpus else "",
+            locks_memory=gpus,
+            name=f"reproduction-{secrets.token_hex(5)}-probe",
+            labels=((RUN, "probe"),),
+        )
+        return self._labelled(container)
+
+    def _labelled(self, container: Container) -> list[str]:
         argv = self.runtime.command(container)
         return [*argv[:2], *labels(str(ROOT)), *argv[2:]] if self.runtime.engine else argv
 
-    def launcher_of(self, started: int, name: str) -> Callable[[], int]:
-        """What finds OneFlow's launcher, 0 until it runs."""
+    def launcher_of(self, started: int, name: str, launcher: str) -> Callable[[], int]:
+        """What finds the process of the launcher with this script, 0 until it runs."""
         container = name if self.runtime.engine else ""
-        return launcher_of(started, container, [IMAGE_PYTHON, IMAGE_LAUNCHER] if self.runtime.wrapped else [])
+        return launcher_of(started, container, [IMAGE_PYTHON, launcher] if self.runtime.wrapped else [])
 
     def end(self, name: str) -> None:
         """Remove a container of an engine, whatever its client did."""
@@ -122,6 +159,7 @@ class LocalContainer:
         passed = {name: value for name, value in os.environ.items() if name in PASSED_ON or name.startswith(PREFIXES)}
         outside = {name for name in self.stack.environment if not name.startswith(PREFIXES)}
         own = {name: value for name, value in given.items() if name not in outside}
+        own |= baseline_home(self.runtime) if self.of_baselines else {}
         return {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", **passed, **own}
 
     def _binds(self, folder: Path, config: ProgramConfig, script: Path) -> tuple[Bind, ...]:

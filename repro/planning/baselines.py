@@ -3,10 +3,13 @@
 import json
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from repro.bootstrap import BASELINES
+from repro.images.recipes import BASELINE
+from repro.images.runtime import IMAGE_PYTHON
 from repro.models.variants import DEFAULT, MEGATRON, VARIANTS
 from repro.runs.description import BaselineProgram
 from repro.runs.unit import TF32
@@ -19,11 +22,12 @@ OF_TF32 = ("pytorch-tf32",)
 SCRIPT = PACKAGE / "baselines" / "run.py"
 PATIENCE_S = 120
 PROBE = """
-import importlib.metadata, json, os, pathlib, shutil, sysconfig, numpy, torch
+import importlib.metadata, json, os, pathlib, shutil, sys, sysconfig, numpy, torch
 megatron = [each.version for each in importlib.metadata.distributions(name="megatron-core")]
 headers = pathlib.Path(sysconfig.get_paths()["include"], "Python.h").exists()
 compilers = [shutil.which(name) for name in (os.environ.get("CC", "cc"), "gcc", "clang")]
 print(json.dumps({
+    "python": sys.version_info[:2],
     "torch": torch.__version__,
     "cuda": torch.version.cuda,
     "gpus": torch.cuda.device_count(),
@@ -32,13 +36,28 @@ print(json.dumps({
     "compiles": hasattr(torch, "compile") and headers and any(compilers),
 }))
 """
+OLDEST_PYTHON = (3, 10)
+"""The oldest Python that repro/baselines runs on."""
 OF_ERA = ("pytorch-unfused",)
 """The variants by default in the pinned environment of the published era, whose PyTorch has no fused attention."""
 COMPILED = ("pytorch-compiled", *MEGATRON)
 
 
+@dataclass(frozen=True)
+class PinnedImage:
+    """An image that has a pinned environment, by ID or file, and the words that start a program in it."""
+
+    image: str
+    words: tuple[str, ...]
+
+
 def baseline_program(
-    python: str | None, command: tuple[str, ...], names: str | None, gpus: int, precision: str | None = None
+    python: str | None,
+    command: tuple[str, ...],
+    names: str | None,
+    gpus: int,
+    precision: str | None = None,
+    image: Callable[[], PinnedImage | None] = lambda: None,
 ) -> BaselineProgram | None:
     """The program of a run's baselines, None if no baseline is asked for.
 
@@ -50,6 +69,7 @@ def baseline_program(
     names : BASELINES, names of variants separated by commas.
     gpus : how many GPUs the run uses; PyTorch must see as many.
     precision : PRECISION, None for each case's own.
+    image : gives the image of today's pinned environment, where ranks run in images.
 
     Raises
     ------
@@ -63,11 +83,17 @@ def baseline_program(
     if not python and not names:
         return None
     lock = "" if python and python != CU102 else f"docker/{PINNED_BASELINES[python == CU102]}.lock"
-    interpreter = str(pinned_python(lock)) if lock else str(python)
-    versions = _checked(interpreter, gpus)
+    inside = image() if lock and not python else None
+    if inside:
+        named, advice = "the image of the baselines", f"`make image-check STACK={BASELINE}` shows what it has"
+        words, interpreter = inside.words, IMAGE_PYTHON
+    else:
+        words, interpreter = (), str(pinned_python(lock)) if lock else str(python)
+        named, advice = _named(interpreter), "Name an interpreter with torch and numpy, or leave BASELINE_PYTHON out"
+    versions = _checked(named, (*words, interpreter), gpus, advice)
     if missing := lacking(versions, variants):
-        raise PlanError(f"{_named(interpreter)}: {missing}")
-    return BaselineProgram((interpreter, str(SCRIPT)), versions, variants, lock=lock)
+        raise PlanError(f"{named}: {missing}")
+    return BaselineProgram((interpreter, str(SCRIPT)), versions, variants, inside.image if inside else "", lock)
 
 
 def pinned_python(lock: str) -> Path:
@@ -84,6 +110,9 @@ def pinned_python(lock: str) -> Path:
 
 def lacking(versions: Mapping, variants: Sequence[str]) -> str:
     """What an environment with these versions, as PROBE gives them, lacks for the variants; "" if nothing."""
+    python = tuple(versions.get("python") or OLDEST_PYTHON)
+    if python < OLDEST_PYTHON:
+        return f"it has Python {'.'.join(map(str, python))}, and the baselines need {'.'.join(map(str, OLDEST_PYTHON))} or newer"
     if not versions.get("fused_attention", True) and (needing := set(variants) - set(OF_ERA)):
         return (
             f"PyTorch {versions['torch']} has no fused attention, which {', '.join(sorted(needing))} needs; it runs "
@@ -124,26 +153,22 @@ def recorded_command(baseline: BaselineProgram, given: tuple[str, ...] = ()) -> 
             f"this run's baselines were started by `{' '.join(command)}`, which is not the program of this "
             "checkout; begin a new run"
         )
-    if not shutil.which(command[0]):
+    if not baseline.image and not shutil.which(command[0]):
         raise PlanError(f"this run's baselines were started by {command[0]}, which is no longer there; begin a new run")
     return command
 
 
-def _checked(python: str, gpus: int) -> dict:
-    """What PROBE says of an interpreter."""
-    named = _named(python)
-    if not shutil.which(python):
+def _checked(named: str, interpreter: tuple[str, ...], gpus: int, advice: str) -> dict:
+    """What PROBE says of an interpreter, started by these words; `advice` is for one that cannot run the baselines."""
+    if not shutil.which(interpreter[0]):
         raise PlanError(f"{named}: no such program")
     try:
-        done = subprocess.run([python, "-c", PROBE], capture_output=True, text=True, timeout=PATIENCE_S)
+        done = subprocess.run([*interpreter, "-c", PROBE], capture_output=True, text=True, timeout=PATIENCE_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise PlanError(f"{named} cannot be started: {error}") from error
     if done.returncode:
         message = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        raise PlanError(
-            f"{named} cannot run the baselines: {message}. Name an interpreter with torch and numpy, or leave "
-            "BASELINE_PYTHON out"
-        )
+        raise PlanError(f"{named} cannot run the baselines: {message}. {advice}")
     versions = json.loads(done.stdout.strip().splitlines()[-1])
     if versions["gpus"] < gpus:
         raise PlanError(

@@ -41,8 +41,8 @@ FORM = table(
 class BaselineProgram:
     """How baselines are started, the versions reported by their interpreter, and the variants to run.
 
-    `image` is that of their containers on a cluster's nodes, "" without containers. `lock` is the file that pins their
-    environment, "" for one that the user named.
+    `image` is that of their containers, "" without containers: a name on a cluster's nodes, an ID or a file's path on
+    this machine. `lock` is the file that pins their environment, "" for one that the user named.
     """
 
     command: tuple[str, ...]

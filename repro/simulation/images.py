@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from repro.images import debian as debian_image
-from repro.images.build import LAYOUT, Sources, build_layout, say
+from repro.images.build import Sources, build_layout, say
 from repro.images.engine import Engine as LocalEngine
 from repro.images.oci_layout import LayoutImage, packed, read_layout
 from repro.images.pins import load_pins
+from repro.images.recipes import LAYOUT
 from repro.images.stack import tag_of
 from repro.simulation.engine import SimulationEngine
 from repro.simulation.places import HOME

@@ -79,6 +79,20 @@ def test_where_nodes_have_pytorch(inventory):
     assert load_cluster(venv).baseline == BaselinePlace("/opt/pytorch/bin/python")
 
 
+@pytest.mark.parametrize(
+    ("runtime", "place"),
+    [
+        ("docker", BaselinePlace("/opt/venv/bin/python", "oneflow-reproduction:baseline", "baseline")),
+        ("venv", BaselinePlace("/var/lib/oneflow-reproduction/baseline/bin/python", "", "baseline")),
+    ],
+)
+def test_a_pinned_environment_is_where_provisioning_sets_it_up(inventory, runtime, place):
+    cluster = load_cluster(inventory(cluster_baseline={"lock": "baseline"}, cluster_runtime=runtime))
+    assert cluster.baseline == place
+    for other in ("docker", "venv"):
+        assert with_runtime(with_runtime(cluster, other), runtime).baseline == place
+
+
 NO_FILE = r"cluster_image\.file is ''; apptainer runs an image that is a file"
 NO_SLURM = r"cluster_runtime is 'pyxis'; it is a plugin of Slurm: cluster_launcher is then slurm, not ssh"
 FILE = {"name": "x", "file": "/x.sqsh", "sha256": "0" * 64}
@@ -155,6 +169,18 @@ def test_how_jobs_are_submitted_and_followed(inventory):
         ({"cluster_baseline": {"pytorch": "x"}}, "cluster_baseline is"),
         ({"cluster_baseline": {"python": "python3"}}, r"cluster_baseline\.python is 'python3'; it is the path"),
         ({"cluster_baseline": {"python": "/p"}}, r"cluster_baseline\.image is ''; ranks run in containers"),
+        (
+            {"cluster_baseline": {"lock": "torch"}},
+            r"cluster_baseline\.lock is 'torch'; it is baseline or baseline-cu102",
+        ),
+        (
+            {"cluster_baseline": {"lock": "baseline-cu102"}},
+            r"cluster_baseline\.lock is 'baseline-cu102'; it has no image: ranks run in docker, which takes baseline",
+        ),
+        (
+            {"cluster_baseline": {"lock": "baseline", "python": "/p"}},
+            r"cluster_baseline\.python is '/p'; .* leave it out",
+        ),
         (
             {"cluster_baseline": {"python": "/p", "image": "x"}, "cluster_runtime": "venv"},
             r"cluster_baseline\.image is 'x'; ranks run in no container",

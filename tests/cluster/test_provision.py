@@ -141,6 +141,7 @@ def plain(path):
     """A path with its templates made out: those of the record's list in full, others as ANY."""
     for name, value in (
         ("cluster_work", "/work"),
+        ("trainer_image_folder", "/work/venv"),
         ("platform_home", "/home/user"),
         ("vendor_packages_keyring", "/usr/share/keyrings/oneflow-reproduction-ANY.asc"),
         ("vendor_packages_list", "/etc/apt/sources.list.d/oneflow-reproduction-ANY.list"),
@@ -450,7 +451,9 @@ def test_what_ansible_does_now_is_read_from_its_callback(tmp_path):
     assert provision_module._share(summary) == 0
     now.write_text(json.dumps(["base : Packages", [f"n{number}" for number in range(8)], 0.25]))
     assert provision_module._share(summary) == 0.25
-    assert provision_module._now(summary) == "role 1 of 9, base : Packages: n0, n1, n2, n3, n4, n5 and 2 more"
+    assert (
+        provision_module._now(summary) == f"role 1 of {len(ROLES)}, base : Packages: n0, n1, n2, n3, n4, n5 and 2 more"
+    )
     now.write_text(json.dumps(["Look at the platform", [], 0]))
     assert provision_module._now(summary) == "Look at the platform"
 

@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from repro.images.build import LAYOUT
 from repro.images.engine import Engine
 from repro.images.layers import compare as compare_layers
 from repro.images.oci_layout import read_layout
 from repro.images.pins import load_pins
+from repro.images.recipes import LAYOUT, RECIPES
 from repro.images.stack import IMAGE_STACKS, tag_of
-from repro.images.verify import PROBE, compare, probe
+from repro.images.verify import compare, probe
 from repro.launch.attempt import Limits
 from repro.launch.local_attempt import LocalAttempt
 from repro.planning.plan import Wanted, make_plan
@@ -61,7 +61,7 @@ def test_image_check_holds(built, make):
 def test_image_check_finds_another_nccl(built, engine, monkeypatch):
     """The library that answers is the one that is preloaded, not the one that is expected."""
     monkeypatch.setenv("DOCKER_HOST", engine["DOCKER_HOST"])
-    probed = probe(Engine.connect(), tag_of("cu102"), environment={"LD_PRELOAD": ""})
+    probed = probe(Engine.connect(), "cu102", environment={"LD_PRELOAD": ""})
     findings = compare(probed, "cu102", load_pins().expected("cu102"))
     differing = {finding.what: finding.actual for finding in findings if finding.holds is False}
     assert differing == {"NCCL called": "2.12.10", "nccl calls": differing.get("nccl calls")}
@@ -80,7 +80,7 @@ def test_without_a_newer_library_the_modern_image_says_what_to_do(built, docker,
 def test_it_starts_as_its_own_user_on_a_read_only_root(built, docker):
     started = time.monotonic()
     options = ("--rm", "--network", "host", "--read-only", "--cap-drop", "ALL")
-    probed = json.loads(docker("run", *options, tag_of("cu102"), *PROBE))
+    probed = json.loads(docker("run", *options, tag_of("cu102"), *RECIPES["cu102"].probe))
     print(f"\n{time.monotonic() - started:.2f} s from docker run to its end, import {probed['import_s']:.2f} s")
     assert probed["user"] == 10001
     assert probed["privileged_files"] == []

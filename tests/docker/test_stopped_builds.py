@@ -93,7 +93,7 @@ def test_a_changed_nccl_wheel_stops_the_build(build, context):
 
 
 def test_a_package_that_is_not_in_the_lock_stops_the_build(build, context):
-    lock = context / "docker/build/apt.lock"
+    lock = context / "docker/build/apt-bullseye.lock"
     lines = [line for line in lock.read_text().splitlines() if "libibverbs1" not in line]
     lock.write_text("\n".join(lines) + "\n")
     done = build("base")

@@ -20,9 +20,11 @@ from repro.images.engine import Engine, ImageError
 from repro.images.oci_layout import LayoutImage, normalise
 from repro.images.offline_bundle import check_bundle, write_bundle
 from repro.images.offline_folder import OfflineError, readme, sums
-from repro.images.pins import load_pins
-from repro.images.verify import PROBE, compare, expected, mounts_of
-from repro.utils.paths import ROOT
+from repro.images.pins import PinError, load_pins
+from repro.images.recipes import RECIPES
+from repro.images.verify import compare, expected, mounts_of
+from repro.images.wheels import baseline_wheels
+from repro.utils.paths import ROOT, sha256
 from tests.support.docker_engine import fake_engine
 
 BIN = Path(sys.executable).parent
@@ -74,13 +76,14 @@ def test_a_client_is_taken_if_it_can_build(tmp_path, monkeypatch, script, good):
             find_docker()
 
 
-def test_images_that_do_not_fit_are_not_begun(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("stack", "free_mib", "needed_mib"), [("cu102", 1000, 2500), ("baseline", 9000, 11600)])
+def test_images_that_do_not_fit_are_not_begun(tmp_path, monkeypatch, stack, free_mib, needed_mib):
     monkeypatch.setattr(image, "find_docker", lambda: "docker")
     monkeypatch.setattr(image.Engine, "connect", lambda: None)
-    monkeypatch.setattr(image, "trainer_wheels", lambda pins: pytest.fail("something was fetched"))
-    monkeypatch.setattr(image.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000 << 20))
-    with pytest.raises(ImageError, match=f"{tmp_path} has 1000 MiB free, and the images need {image.NEEDED_MIB} MiB"):
-        image.build_layout(["cu102"], load_pins(), Sources(), tmp_path / "image")
+    monkeypatch.setattr(image, "_fetch_wheels", lambda stacks, pins: pytest.fail("something was fetched"))
+    monkeypatch.setattr(image.shutil, "disk_usage", lambda path: SimpleNamespace(free=free_mib << 20))
+    with pytest.raises(ImageError, match=f"{tmp_path} has {free_mib} MiB free, and the images need {needed_mib} MiB"):
+        image.build_layout([stack], load_pins(), Sources(), tmp_path / "image")
 
 
 @pytest.mark.parametrize("archive", [b"", b"no archive", b"no archive" * 1000])
@@ -107,11 +110,44 @@ def test_no_client_at_all(monkeypatch):
 
 
 def test_sources_become_build_arguments():
-    options = Sources("base@sha256:1", nccl="2.7.3", ca="/ca.pem").arguments(load_pins())
+    options = Sources("base@sha256:1", nccl="2.7.3", ca="/ca.pem").arguments(load_pins(), "cu102")
     assert "BASE=base@sha256:1" in options
     assert "NCCL=2.7.3" in options
     assert options[-2:] == ["--secret", "id=ca,src=/ca.pem"]
-    assert not any(word.startswith("DEBIAN=") for word in options)
+
+
+@pytest.mark.parametrize(
+    ("stack", "suite", "lock"), [("cu102", "bullseye", "trainer"), ("baseline", "bookworm", "baseline")]
+)
+def test_an_image_is_built_by_its_own_lock_on_its_own_debian(stack, suite, lock):
+    values = dict(word.split("=", 1) for word in Sources().arguments(load_pins(), stack) if "=" in word)
+    assert values["BASE"].startswith(f"debian:{suite}-slim@sha256:")
+    assert values["LOCK_SHA256"] == sha256(ROOT / f"docker/{lock}.lock")
+    assert values["DEBIAN"].startswith("http://snapshot.debian.org/archive/debian/")
+    assert values["DEBIAN_SECURITY"].startswith("http://snapshot.debian.org/archive/debian-security/")
+
+
+def test_a_wheel_of_baselines_is_the_one_of_the_lock(tmp_path):
+    (tmp_path / "toy.whl").write_bytes(b"wheel")
+    digest = sha256(tmp_path / "toy.whl")
+    (tmp_path / "baseline.lock").write_text(f"toy==1 \\\n    --hash=sha256:{digest}\n")
+    folder = tmp_path / "wheels" / "baseline"
+    folder.mkdir(parents=True)
+    (tmp_path / "toy.whl").rename(folder / "toy-1-py3-none-any.whl")
+    (folder / "stranger-1-py3-none-any.whl").touch()
+    assert baseline_wheels("baseline", "3.11", tmp_path / "wheels", tmp_path) == folder
+    assert [path.name for path in folder.iterdir()] == ["toy-1-py3-none-any.whl"]
+
+
+def test_a_changed_wheel_is_not_used(tmp_path, monkeypatch):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    (tmp_path / "baseline.lock").write_text(f"toy==1 \\\n    --hash=sha256:{'a' * 64}\n")
+    folder = tmp_path / "wheels" / "baseline"
+    folder.mkdir(parents=True)
+    (folder / "toy-1-py3-none-any.whl").write_bytes(b"another")
+    with pytest.raises(PinError, match="pins 'toy': pip cannot fetch them"):
+        baseline_wheels("baseline", "3.11", tmp_path / "wheels", tmp_path)
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -123,7 +159,7 @@ def test_sources_become_build_arguments():
         ),
         (
             [
-                "#5 0.2 pin 'Debian packages': these differ from docker/build/apt.lock, or are not in it:",
+                "#5 0.2 pin 'Debian packages': these differ from docker/build/apt-bullseye.lock, or are not in it:",
                 "#5 0.2 aaaa  x.deb",
             ],
             "aaaa  x.deb",
@@ -137,7 +173,14 @@ def test_sources_become_build_arguments():
     ],
 )
 def test_why_a_build_stopped(lines, message):
-    assert message in image._why("cu102", lines, Sources("b"))
+    assert message in image._why("cu102", lines, Sources("b"), load_pins())
+
+
+def test_a_base_of_baselines_that_no_registry_has_is_made_with_debootstrap():
+    said = image._why("baseline", ["ERROR: failed to solve: base@sha256:12: not found"], Sources(), load_pins())
+    assert "pin 'base image of the baselines'" in said
+    assert "`make base STACK=baseline` makes one" in said
+    assert "`make image STACK=baseline BASE=oneflow-reproduction-base:bookworm`" in said
 
 
 @pytest.fixture
@@ -153,6 +196,17 @@ def probed():
         "privileged_files": [],
         "import_s": 0.5,
     }
+
+
+def test_an_image_of_baselines_has_the_packages_of_its_lock(probed):
+    versions = expected(load_pins(), "baseline", "")
+    assert versions["torch"] == "2.10.0"
+    probed["libraries"] = {name: {"version": version, "source": "/x"} for name, version in versions.items()}
+    assert all(finding.holds is not False for finding in compare(probed, "baseline", versions))
+    probed["libraries"]["torch"]["version"] = "2.10.1"
+    del probed["libraries"]["numpy"]
+    differing = [finding.what for finding in compare(probed, "baseline", versions) if finding.holds is False]
+    assert sorted(differing) == ["numpy", "torch"]
 
 
 def differing(probed, stack="cu102"):
@@ -238,7 +292,7 @@ def test_the_probe_runs_in_the_local_environment():
     for name in ("OneFlow", "OneFlow's commit", "cuDNN called", "cuBLAS called", "NCCL in the wheel", "NumPy"):
         assert libraries[name]["version"] == pins[name], name
     assert libraries["NCCL called"]["version"] == libraries["NCCL in the wheel"]["version"]
-    assert PROBE[1].endswith("probe.py")
+    assert RECIPES["cu102"].probe[1].endswith("probe.py")
 
 
 def test_a_folder_without_sums_is_no_bundle(tmp_path):

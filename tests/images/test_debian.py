@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from repro.images import debian
+from repro.images.build import base_tag
 from repro.images.engine import ImageError
 from tests.support.docker_engine import fake_engine
 
@@ -43,9 +44,9 @@ def debootstrap(monkeypatch, tmp_path):
 
 
 def test_the_base_is_made_and_given_to_the_engine(debootstrap, tmp_path):
-    assert debian.make_base("http://good/debian") == debian.BASE
+    assert debian.make_base("cu102", "http://good/debian") == base_tag("cu102")
     ((source, content),) = debootstrap.imported
-    assert source == debian.BASE
+    assert source == base_tag("cu102")
     (tmp_path / "root.tar").write_bytes(content)
     with tarfile.open(tmp_path / "root.tar") as root:
         names = {name.removeprefix("./") for name in root.getnames()}
@@ -57,7 +58,7 @@ def test_the_base_is_made_and_given_to_the_engine(debootstrap, tmp_path):
 def test_the_base_is_the_same_on_another_machine_and_day_and_from_another_mirror(debootstrap, monkeypatch):
     for day, mirror in ((20000, "http://good/debian"), (20900, "http://other/debian")):
         monkeypatch.setenv("DAY", str(day))
-        debian.make_base(mirror)
+        debian.make_base("cu102", mirror)
     (_, first), (_, second) = debootstrap.imported
     assert first == second
     assert b"root:*:20709:0" in first, "the day of the pinned time"
@@ -65,7 +66,7 @@ def test_the_base_is_the_same_on_another_machine_and_day_and_from_another_mirror
 
 def test_a_mirror_that_does_not_serve_it_is_named(debootstrap):
     with pytest.raises(ImageError, match=r"(?s)from http://bad; DEBIAN=<mirror> names another:.*Failed getting"):
-        debian.make_base("http://bad")
+        debian.make_base("cu102", "http://bad")
     assert debootstrap.imported == []
 
 
@@ -85,7 +86,7 @@ def test_what_debootstrap_leaves_mounted_is_mounted_nowhere_else(debootstrap, tm
 def test_what_is_missing_is_named(debootstrap, monkeypatch):
     monkeypatch.setattr(debian.os, "geteuid", lambda: 1000)
     with pytest.raises(ImageError, match="sudo make base"):
-        debian.make_base()
+        debian.make_base("cu102")
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ImageError, match="install debootstrap"):
-        debian.make_base()
+        debian.make_base("cu102")

@@ -126,3 +126,31 @@ def test_the_libraries_of_an_overlay_are_in_the_kit_in_place_of_the_wheels(tmp_p
         assert found.name == entry.name
         assert found.source == (own / "liboneflow-1.so" if taken else entry.source), name
     assert kit_contents._compiled(ArchiveEntry("oneflow.libs/liboneflow-1.so"), Contents((90,))).source is None
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.12"])
+def test_baselines_come_with_their_interpreter_and_its_headers(tmp_path, monkeypatch, version):
+    """Kernels that PyTorch compiles include Python.h; the controller's interpreter serves if it is the same."""
+    environment, base = tmp_path / ".venv-baseline", tmp_path / "python"
+    site = environment / "lib" / f"python{version}" / "site-packages"
+    (site / "toy-1.dist-info").mkdir(parents=True)
+    (site / "toy-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1\n")
+    (site / "toy-1.dist-info" / "RECORD").write_text("toy/tests/x.py,,\n")
+    (site / "toy" / "tests").mkdir(parents=True)
+    (site / "toy" / "tests" / "x.py").touch()
+    for name in (f"bin/python{version}", f"lib/python{version}/os.py", f"include/python{version}/Python.h"):
+        (base / name).parent.mkdir(parents=True, exist_ok=True)
+        (base / name).write_text("x")
+    monkeypatch.setattr(kit_contents.bootstrap, "BASELINE", environment)
+    monkeypatch.setattr(kit_contents, "_base_of", lambda environment: base)
+    monkeypatch.setattr(kit_contents, "_marker", lambda environment, groups: ArchiveEntry(".venv-baseline/ready"))
+    pythons = {kit_contents.bootstrap.CONTROLLER: "3.11", kit_contents.bootstrap.TRAINER: "3.10", environment: version}
+    entries = {entry.name for entry in kit_contents.baselines(tmp_path, pythons, Contents((90,)))}
+    inside = f".venv-baseline/lib/python{version}/site-packages"
+    own = {f".venv-baseline/bin/python{end}" for end in ("", "3")} | {
+        ".venv-baseline/ready",
+        f"{inside}/toy/tests/x.py",
+    }
+    assert own <= entries, "files called tests stay: packages import some of them"
+    assert f".kit/python/{version}/include/python{version}/Python.h" in entries
+    assert (f".kit/python/{version}/bin/python{version}" in entries) == (version == "3.12")

@@ -1,12 +1,15 @@
 """The offline kit: pieces, what is refused when it is made, and what its set-up finds wrong before it unpacks."""
 
 import hashlib
+import io
 import shutil
 import subprocess
+import tarfile
 
 import pytest
 
 from repro.images import offline_kit
+from repro.images.offline_folder import OfflineError, readme
 from tests.support import tasks
 
 SETUP = offline_kit.TEMPLATES / "kit-setup.sh"
@@ -70,6 +73,81 @@ def test_without_checksums_nothing_is_accepted(kit):
     done = check(kit)
     assert done.returncode == 1
     assert "SHA256SUMS is missing" in done.stderr
+
+
+PYTHON = """#!/bin/sh
+echo "$0" "$@" >> "$(dirname "$(dirname "$(readlink -f "$0")")")/asked"
+"""
+
+
+def packed(path, compression, files):
+    """An archive of one piece: the content of each file, or where a link leads."""
+    with tarfile.open(f"{path}.000", f"w:{compression}") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            if content.startswith("../"):
+                member.type, member.linkname = tarfile.SYMTYPE, content
+                archive.addfile(member)
+            else:
+                member.mode, member.size = 0o755, len(content)
+                archive.addfile(member, io.BytesIO(content.encode()))
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_baselines_are_set_up_if_their_part_was_brought(tmp_path, there):
+    """With interpreters that only write down what they were asked."""
+    folder, host = tmp_path / "kit", tmp_path / "a host"
+    folder.mkdir()
+    shutil.copy(SETUP, folder / "setup.sh")
+    (folder / "kit.json").touch()
+    (folder / "kit.conf").write_text(
+        f"optional='{' '.join(offline_kit.OPTIONAL)}'\narchitectures='90'\n"
+        "controller_python='3.11'\ntrainer_python='3.10'\nbaseline_python='3.12'\n"
+    )
+    binary = ".kit/python/{0}/bin/python{0}"
+    packed(folder / "base.tar.gz", "gz", {binary.format(version): PYTHON for version in ("3.11", "3.10")})
+    linked = {
+        f".{name}/bin/python": f"../../{binary.format(version)}"
+        for name, version in (("venv", "3.11"), ("venv-trainer", "3.10"))
+    }
+    packed(folder / "environments.tar.xz", "xz", linked)
+    theirs = {binary.format("3.12"): PYTHON, ".venv-baseline/bin/python": f"../../{binary.format('3.12')}"}
+    packed(folder / "baselines.tar.xz", "xz", theirs)
+    files = sorted(folder.iterdir())
+    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
+    (folder / "SHA256SUMS").write_text("".join(sums))
+    if not there:
+        (folder / "baselines.tar.xz.000").unlink()
+    argv = ["sh", folder / "setup.sh", host]
+    done = subprocess.run(argv, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (host / ".venv-baseline").exists() == there
+    if there:
+        assert f"home = {host}/.kit/python/3.12/bin\n" in (host / ".venv-baseline" / "pyvenv.cfg").read_text()
+        asked = (host / ".kit/python/3.12/asked").read_text()
+        assert "compileall" in asked and "import torch" in asked
+
+
+@pytest.mark.parametrize("baselines", [True, False])
+def test_the_readme_of_a_kit_says_what_baselines_need(baselines):
+    parts = {"base": 1, "environments": 1} | ({"baselines": 1} if baselines else {})
+    pythons = {".venv": "3.11", ".venv-trainer": "3.10", ".venv-baseline": "3.12"}
+    values = {"commit": "a", "architectures": [90], "overlay": None, "glibc": "2", "left_out_bytes": {}, "notes": []}
+    for language in ("en", "zh"):
+        text = readme("kit", language, parts_bytes=parts, pythons=pythons, left_out_files=[], **values)
+        assert ("`baselines.*`" in text) == baselines
+        assert ("make kit BASELINES=1" in text) == ("BASELINE_PYTHON=" in text) == (not baselines)
+        assert "3.12" not in text
+
+
+def test_a_kit_with_baselines_needs_their_environment(tmp_path, monkeypatch):
+    monkeypatch.setattr(offline_kit, "_changed", list)
+    monkeypatch.setattr(
+        offline_kit.bootstrap, "is_ready", lambda environment, groups=(): "baseline" not in environment.name
+    )
+    with pytest.raises(OfflineError, match=r"\.venv-baseline is not complete; `python3 -m repro.bootstrap baseline`"):
+        offline_kit.make_kit(tmp_path / "kit", (90,), 60, baselines=True)
+    assert not (tmp_path / "kit").exists()
 
 
 @pytest.mark.parametrize(

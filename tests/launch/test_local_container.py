@@ -20,6 +20,7 @@ from repro.launch.local import LocalLauncher
 from repro.launch.local_attempt import LocalAttempt
 from repro.launch.local_container import LocalContainer, RuntimeUnavailable
 from repro.published.cases import Layout
+from repro.runs.description import BaselineProgram
 from repro.utils.errors import PlanError
 from repro.utils.paths import TRAINER_PYTHON
 from tests.support.patience import wait_until
@@ -64,7 +65,7 @@ def container(tmp_path, monkeypatch, standin):
     monkeypatch.setenv("RECORD", str(tmp_path / "asked"))
     for module in (local_attempt, local_container):
         monkeypatch.setattr(module, "IMAGE_PYTHON", str(TRAINER_PYTHON))
-        monkeypatch.setattr(module, "IMAGE_LAUNCHER", str(local_attempt._launcher(TRAINER_PYTHON)))
+    monkeypatch.setattr(local_attempt, "IMAGE_LAUNCHER", str(local_attempt._launcher_of_oneflow(TRAINER_PYTHON)))
     return LocalContainer.of("apptainer", CPU, str(sif))
 
 
@@ -175,3 +176,46 @@ def test_what_is_in_a_group_of_its_own_ends_with_the_session():
     (left,) = of_session(leader.pid)
     assert end([left]) == []
     assert of_session(leader.pid) == []
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_baselines_run_in_the_image_of_their_environment_and_start_their_ranks_without_oneflow(
+    container, tmp_path, standin, monkeypatch, ranks
+):
+    theirs = replace(container, stack=Stack("baseline", {}))
+    outcome = replace(attempt(theirs, tmp_path / "run", standin, ranks), is_baseline=True).run()
+    assert outcome.failure is None
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert "LOGNAME=reproduction" in asked
+    assert [word.rpartition("/")[2] for word in asked if word.endswith("launch.py")] == []
+    assert any(word.endswith("agent/rank_launcher.py") for word in asked) == (ranks > 1)
+    assert (tmp_path / "run" / "logs" / f"local_rank_{ranks - 1}" / "stdout").exists()
+
+
+@pytest.mark.parametrize(("name", "option"), [("baseline", " STACK=baseline"), ("cu102-modern", "")])
+def test_a_missing_image_says_what_builds_it(tmp_path, monkeypatch, name, option):
+    monkeypatch.setattr(local_container, "image_ids", lambda names: {"found": dict.fromkeys(names)})
+    message = rf"oneflow-reproduction:{name}: the engine has no such image; `make image{option}` builds it"
+    with pytest.raises(RuntimeUnavailable, match=message):
+        LocalContainer.of("docker", Stack(name, {}))
+
+
+def test_only_baselines_may_run_what_they_compile(tmp_path):
+    """Docker's /tmp is mounted noexec, and Triton loads what it compiled from there."""
+    ours, theirs = (
+        LocalContainer.of("docker", Stack(name, {}), ask=False).command(tmp_path, CONFIG, {}, "a", tmp_path / "run.py")
+        for name in ("cu102", "baseline")
+    )
+    assert ours[ours.index("--tmpfs") + 1] == "/tmp"
+    assert theirs[theirs.index("--tmpfs") + 1] == "/tmp:exec"
+    assert "HOME=/tmp" in theirs and "oneflow-reproduction:baseline" in theirs
+
+
+def test_a_run_goes_on_with_the_image_of_baselines_that_it_was_begun_with(monkeypatch):
+    monkeypatch.setattr(local_container, "image_ids", lambda names: {"found": {name: name for name in names}})
+    monkeypatch.setattr(local_container, "_version", lambda tool: "1")
+    launcher = LocalLauncher(LaunchOptions(runtime="docker"))
+    before = BaselineProgram(("python",), image="sha256:1", lock="docker/baseline.lock")
+    container = launcher.baseline_container(before, None)
+    assert (container.image, container.stack.name) == ("sha256:1", "baseline")
+    assert launcher.baseline_container(replace(before, image=""), None) is None

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from repro.images.runtime import IMAGE_PYTHON
 from repro.launch.attempt import Limits
 from repro.launch.local_attempt import local_attempts
 from repro.planning import baselines
-from repro.planning.baselines import PROBE, SCRIPT, baseline_program, recorded_command
+from repro.planning.baselines import PROBE, SCRIPT, PinnedImage, baseline_program, recorded_command
 from repro.planning.plan import Wanted, make_plan
 from repro.planning.schedule import Block, drawn
 from repro.published.cases import load_catalogue
@@ -77,9 +78,24 @@ def test_the_pinned_interpreters_are_taken_where_none_is_named(tmp_path, monkeyp
         baseline_program(None, (), "pytorch", 2)
 
 
+def test_where_ranks_run_in_images_the_pinned_environments_are_images_too(tmp_path):
+    """The words in front of the interpreter answer for what is in the image."""
+    facts = {"megatron_core": "0.16.1", "fused_attention": True, "compiles": True}
+    words = (interpreter(tmp_path, 1, **facts), "run", "an-image")
+    theirs = baseline_program(None, (), "pytorch,megatron", 1, image=lambda: PinnedImage("sha256:1", words))
+    assert theirs.command == (IMAGE_PYTHON, str(SCRIPT))
+    assert (theirs.image, theirs.lock) == ("sha256:1", "docker/baseline.lock")
+    assert recorded_command(BaselineProgram.from_json(json.loads(json.dumps(theirs.as_json())))) == theirs.command
+    own = baseline_program(words[0], (), "pytorch", 1, image=lambda: pytest.fail("another was named"))
+    assert (own.command[0], own.image) == (words[0], "")
+    with pytest.raises(PlanError, match=r"the image of the baselines: PyTorch 2\.9\.1 sees 1 of the 4 GPUs"):
+        baseline_program(None, (), "pytorch", 4, image=lambda: PinnedImage("sha256:1", words))
+
+
 @pytest.mark.parametrize(
     ("facts", "names", "message"),
     [
+        ({"python": [3, 9]}, "pytorch", "it has Python 3.9, and the baselines need 3.10 or newer"),
         ({"megatron_core": None}, "pytorch,megatron", "Megatron-Core is not installed, which megatron needs"),
         (
             {"megatron_core": "0.16.1", "compiles": False},
@@ -92,7 +108,8 @@ def test_what_an_environment_lacks_for_a_variant_is_named_before_anything_starts
     python = interpreter(tmp_path, 1, **facts)
     with pytest.raises(PlanError, match=re.escape(f"BASELINE_PYTHON={python}: {message}")):
         baseline_program(python, (), names, 1)
-    assert baseline_program(python, (), "pytorch", 1).lock == ""
+    usable = interpreter(tmp_path, 1, **facts | {"python": [3, 10]})
+    assert baseline_program(usable, (), "pytorch", 1).lock == ""
 
 
 def test_the_probe_answers_in_an_interpreter_with_pytorch(tmp_path):
@@ -107,6 +124,7 @@ def test_the_probe_answers_in_an_interpreter_with_pytorch(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
+        "python": list(sys.version_info[:2]),
         "torch": "2.9.1",
         "cuda": "12.8",
         "gpus": 3,
@@ -160,7 +178,7 @@ def test_baselines_share_nccls_settings_and_nothing_else_of_oneflows_stack(tmp_p
     ours, baseline = (attempt_of(unit, tmp_path) for unit in plan.units)
     assert ours.environment == stack
     assert baseline.environment == {"NCCL_NVLS_ENABLE": "0"}
-    assert (baseline.trainer, baseline.launcher) == (("/usr/bin/python3", "baseline.py"), "/env/bin/python")
+    assert (baseline.trainer, baseline.is_baseline) == (("/usr/bin/python3", "baseline.py"), True)
 
 
 def test_a_wrong_interpreter_is_refused_before_anything_starts(task, tmp_path):
@@ -204,7 +222,7 @@ def test_a_run_with_baselines_and_shrunk_layouts_to_its_reports(task, tmp_path):
         text = (folder / f"report.{language}.md").read_text()
         assert said[language] in text
         equal = "1.000 … 1.000 (37.5%)"
-        assert f"| {ours[1]} | pytorch | 400.00 | 400.00 | 1.000 | 1.000 | {equal} | 100 | 100 | – |" in text
+        assert f"| {ours[1]} | pytorch | 400.00 | 400.00 | 1.000 | 1.000 | {equal} | 100 | 100 |" in text
         assert f"| {ours[1]} | {ours[0]} | 2 | 400.00 | 2.00 | 100.0% | 100.0% | {equal} |" in text
         assert f"| {ours[1]} | DP_8x1x1_16_1536x16 | 2x1x1 | amp | 100 | 4 | 400.00 | 10.00 | 100 |" in text
 

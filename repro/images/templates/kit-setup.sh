@@ -44,7 +44,7 @@ done <SHA256SUMS
 echo "all files are as they were packed"
 [ "$folder" != --check ] || exit 0
 
-architectures='' controller_python='' trainer_python=''
+architectures='' controller_python='' trainer_python='' baseline_python=''
 # shellcheck source=/dev/null
 . ./kit.conf
 if command -v nvidia-smi >/dev/null; then
@@ -75,12 +75,14 @@ unpack() {
 }
 cat environments.tar.xz.* | unpack
 [ ! -f libraries.tar.xz.000 ] || cat libraries.tar.xz.* | unpack
+[ ! -f baselines.tar.xz.000 ] || cat baselines.tar.xz.* | unpack
 [ ! -f tests.tar.xz.000 ] || cat tests.tar.xz.* | unpack
 cp SHA256SUMS kit.json "$folder/.kit/"
 
-for pair in "venv $controller_python" "venv-trainer $trainer_python"; do
+for pair in "venv $controller_python" "venv-trainer $trainer_python" "venv-baseline $baseline_python"; do
     name=${pair% *}
     version=${pair#* }
+    [ -d "$folder/.$name" ] || continue
     printf 'home = %s\ninclude-system-site-packages = false\nversion = %s\n' \
         "$folder/.kit/python/$version/bin" "$version" >"$folder/.$name/pyvenv.cfg"
     # By a relative link, Python would not find its own files where the environment is reached through another link.
@@ -88,6 +90,11 @@ for pair in "venv $controller_python" "venv-trainer $trainer_python"; do
 done
 # The ranks of a run start together, and none should wait until another has compiled what it imports.
 "$folder/.venv-trainer/bin/python" -m compileall -q -j 0 "$folder/.venv-trainer/lib" >/dev/null || true
+if [ -d "$folder/.venv-baseline" ]; then
+    "$folder/.venv-baseline/bin/python" -m compileall -q -j 0 "$folder/.venv-baseline/lib" >/dev/null || true
+    "$folder/.venv-baseline/bin/python" -c 'import torch; print("PyTorch", torch.__version__)' 2>/dev/null ||
+        fail "PyTorch cannot be imported here: $folder/.venv-baseline/bin/python -c 'import torch' says why"
+fi
 (
     cd "$folder"
     GLOG_log_dir=$folder/.kit "$folder/.venv-trainer/bin/python" -c 'import oneflow; print("OneFlow", oneflow.__version__)' 2>/dev/null ||

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 
 from repro.cluster.cluster import Cluster
 from repro.cluster.ssh import CommandResult, Remote, RemoteError
-from repro.images.runtime import Container
+from repro.images.runtime import Container, baseline_home
 from repro.launch.agent.leftovers import RUN, USER, WORK
-from repro.launch.nodes.commands import baseline_home
 from repro.planning.baselines import PATIENCE_S, PROBE
 
 REMOVE_S = 30
@@ -28,7 +27,7 @@ def probe_argv(cluster: Cluster, user: str, owner: str = "probe") -> list[str]:
         image=cluster.baseline.image,
         folder="/tmp",
         binds=(),
-        environment=baseline_home(cluster),
+        environment=baseline_home(cluster.runtime),
         user=user,
         gpus=",".join(map(str, range(cluster.gpus_per_node))) if cluster.gpu else "",
         name=f"reproduction-{secrets.token_hex(5)}-{owner}",
@@ -70,5 +69,7 @@ def unequal(versions_by_node: Mapping[str, dict]) -> str:
 
 
 def _fix(cluster: Cluster) -> str:
+    if cluster.baseline.lock:
+        return f"`make provision CLUSTER={cluster.setting}` sets up what cluster_baseline in {cluster.variables} names"
     where = f" in image {cluster.baseline.image}" if cluster.baseline.image else ""
     return f"cluster_baseline in {cluster.variables} names {cluster.baseline.python}{where}: it needs torch and numpy"

@@ -6,7 +6,7 @@ import posixpath
 from dataclasses import dataclass
 
 from repro.cluster.cluster import Cluster
-from repro.images.runtime import IMAGE_LAUNCHER, IMAGE_PYTHON, Bind, Container
+from repro.images.runtime import IMAGE_LAUNCHER, IMAGE_PYTHON, Bind, Container, baseline_home
 from repro.launch.agent.lock import PLACES
 from repro.launch.nodes.libraries import overlay_folder
 
@@ -74,12 +74,13 @@ def node_argv(
     Those of a baseline have the image or the interpreter that the inventory names for it.
     """
     if share.baseline:
-        environment = {**environment, **baseline_home(cluster)}
+        environment = {**environment, **baseline_home(cluster.runtime)}
     container = Container(
         image=_image(cluster, host, share),
         folder=share.folder,
         binds=(*_binds(cluster, share), *share.binds),
         environment=environment,
+        compiles=share.baseline,
         user=host.user,
         gpus=",".join(map(str, range(share.ranks))) if device == "cuda" else "",
         infiniband=bool(cluster.hca) and share.nodes > 1,
@@ -90,14 +91,6 @@ def node_argv(
     )
     program = _baseline_program(cluster, share) if share.baseline else _trainer_program(cluster, host, share)
     return [*cluster.runtime.command(container), *program]
-
-
-def baseline_home(cluster: Cluster) -> dict[str, str]:
-    """What PyTorch's compiler needs in an image, as it keeps a cache in the home folder of somebody."""
-    if not cluster.runtime.in_image:
-        return {}
-    home = {"HOME": "/tmp"} if cluster.runtime.engine else {}  # Apptainer sets its own
-    return {**home, "LOGNAME": "reproduction"}
 
 
 def launcher_words(cluster: Cluster, share: Share) -> list[str]:

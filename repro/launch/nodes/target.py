@@ -114,7 +114,8 @@ class ClusterTarget:
         if missing := lacking(versions, variants):
             raise ClusterError(f"cluster_baseline in {cluster.variables} names {cluster.baseline.python}: {missing}")
         command = (cluster.baseline.python, self.code.baseline_script)
-        return BaselineProgram(command, versions, tuple(variants), cluster.baseline.image)
+        lock = f"docker/{cluster.baseline.lock}.lock" if cluster.baseline.lock else ""
+        return BaselineProgram(command, versions, tuple(variants), cluster.baseline.image, lock)
 
     def check_unchanged(self, environment: Environment, fingerprints: Fingerprints) -> None:
         """ClusterError if a node is not what it was when the run with this recorded environment began."""
@@ -152,8 +153,8 @@ class ClusterLauncher(Launcher):
         cluster = self.target.cluster
         if wanted.baselines and not cluster.baseline.python:
             raise PlanError(
-                f"BASELINES: {cluster.variables} does not say where nodes have PyTorch; set cluster_baseline, such as "
-                "{python: /opt/pytorch/bin/python}, in containers with its image"
+                f"BASELINES: {cluster.variables} does not say where nodes have PyTorch; set cluster_baseline: "
+                "{lock: baseline}, which `make provision` sets up, or {python: /opt/pytorch/bin/python}, in containers with its image"
             )
         if wanted.baselines and (wrong := baseline_conflict(cluster.runtime_name, cluster.baseline)):
             name, value, should = wrong

@@ -119,8 +119,10 @@ def _baseline(_: Translate, baseline: BaselineProgram | None) -> list[tuple[str,
     """The environment of the baselines: pinned by a lock of this project, or one that the user named."""
     if not baseline:
         return []
-    ours = _("`{lock}`, by hash").format(lock=baseline.lock) if baseline.lock else ""
-    return [(_("Environment of the baselines"), ours or _("the user's: `{python}`").format(python=baseline.command[0]))]
+    by_hash = _("`{lock}`, by hash, in image `{image}`") if baseline.image else _("`{lock}`, by hash")
+    own = _("the user's: `{python}`").format(python=baseline.command[0])
+    ours = by_hash.format(lock=baseline.lock, image=baseline.image)
+    return [(_("Environment of the baselines"), ours if baseline.lock else own)]
 
 
 def _programs(_: Translate, starts: dict[str, dict]) -> Table:
