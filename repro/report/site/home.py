@@ -172,7 +172,9 @@ def _concluded(_: Translate, hosts: Sequence[MeasuredHost], claims: Sequence[Cla
         "How fast the published cases are on V100s stays open: none was available, and **no case has a verdict**."
     )
     ratios = speed.conclusion(_, hosts)
-    text = _("**You may conclude** for the throughput of OneFlow 0.8.0 on these GPUs: {ratios}.").format(ratios=ratios)
+    gpus = listed(_, speed.short_names([host for host in hosts if host.measured]).values())
+    text = _("**You may conclude** for the throughput of OneFlow 0.8.0 on {gpus}: {ratios}.")
+    text = text.format(gpus=gpus, ratios=ratios)
     return _("{text} {more}").format(text=text, more=stays_open) if ratios else stays_open
 
 

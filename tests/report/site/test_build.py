@@ -124,7 +124,7 @@ def test_only_the_first_cell_of_a_claim_is_its_anchor():
 
 def test_the_home_page_says_what_the_data_says(content):
     _ = catalogue("en").gettext
-    published, audited, measured, concluded = home.answer(_, content.audit, content.hosts, content.claims)
+    concluded, measured, audited, published = home.answer(_, content.audit, content.hosts, content.claims)
     assert "57 cases in 5 reports" in published
     assert f"{sum(not finding.hint for finding in content.audit.findings)} findings" in audited
     assert "None changes the throughput of a case" in audited
@@ -190,7 +190,7 @@ def test_a_verdict_changes_the_home_page(content):
     decided = replace(found, verdict=replace(found.verdict, outcome="slower"))
     changed = [replace(each, measured=(decided,)) if each is claim else each for each in content.claims]
     _ = catalogue("en").gettext
-    *_others, verdicts = home.answer(_, content.audit, content.hosts, changed)
+    verdicts, *_others = home.answer(_, content.audit, content.hosts, changed)
     assert "**Verdicts:** 0 reproduced, 0 faster, 1 slower" in verdicts
     assert "0 of the 1 cases with a verdict hold" in home.short(_, changed)
 
