@@ -155,8 +155,11 @@ def _short_factor(value: float) -> str:
 
 
 def _sure(_: Translate, rows: list[HostRow], written: Written) -> str:
-    """The ends of all intervals of rows, and how many sessions these are of."""
+    """The ends of all intervals of rows, how many sessions these are of, and what the report's rule gives beside the steady state."""
     sessions = numbers.span(map(str, sorted(len(row.sessions) for row in rows)))
+    if any(row.in_steady_state for row in rows):
+        by_rule = numbers.span(map(written, sorted(row.by_rule for row in rows if row.ratio)))
+        sessions = _("{n}, steady; by the rule {ratio}").format(n=sessions, ratio=by_rule)
     intervals = [row.ratio.interval for row in rows if row.ratio and isinstance(row.ratio.interval, Interval)]
     if not intervals:
         return _("n\u00a0=\u00a0{n}").format(n=sessions)
@@ -231,8 +234,8 @@ def in_words(_: Translate, host: MeasuredHost) -> tuple[str, ...]:
 def _checked(_: Translate, host: MeasuredHost) -> str:
     """How a reader checks the page, and where the raw data are."""
     return _(
-        "`make verify HOST={host}` recomputes every figure of this page from the logs in the [archives of the runs](#runs) "
-        "({method})."
+        "`make verify HOST={host}` recomputes what each run measured from the logs in its [archive](#runs), and "
+        "`make host-reports HOST={host} CHECK=1` recomputes this page from that ({method})."
     ).format(host=host.name, method=link(_, "evidence", _("what is checked")))
 
 

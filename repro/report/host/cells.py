@@ -106,7 +106,8 @@ def with_interval(_: Translate, row: HostRow | None, written: Written = numbers.
     if row is None or row.ratio is None:
         return NONE
     sessions = _("n\u00a0=\u00a0{n}").format(n=len(row.sessions))
-    marks = (_("steady") if row.in_steady_state else "", "" if row.current else _("older code"))
+    by_rule = _("steady; by the rule {ratio}").format(ratio=written(row.by_rule)) if row.in_steady_state else ""
+    marks = (by_rule, "" if row.current else _("older code"))
     parts = filter(None, (interval(row, written), sessions, *marks))
     return Cell(written(row.ratio.value), row.ratio.value, note=_(", ").join(parts))
 

@@ -91,12 +91,18 @@ def curves(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sectio
         Column(_("Did not run"), numeric=True, minor=True),
         *columns(numeric=(_("Deviation / tolerance (max)"),)),
     )
+    older = {
+        id(comparison)
+        for kept_run, curves in by_run
+        for comparison in curves.comparisons
+        if _older(host, kept_run, comparison.unit)
+    }
     rows = []
     for mine in _by_kind(layouts):
         compared = [comparison for comparison in mine if comparison.deviation]
         rows.append(
             (
-                *words(_subject(mine[0].unit)),
+                _dated(_, mine[0].unit, all(id(comparison) in older for comparison in mine)),
                 outof(sum(comparison.holds for comparison in mine), len(mine)),
                 count(sum(not comparison.holds for comparison in compared)),
                 count(len(mine) - len(compared)),
@@ -108,6 +114,16 @@ def curves(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sectio
         Section("curves", _("Do all layouts train the same?"), (Table("curves", titles, tuple(rows), caption),)),
         Section("curves-runs", _("Loss curves, run by run"), tuple(detail), level=3, folded=True),
     ]
+
+
+def _older(host: MeasuredHost, kept_run: KeptRun, unit: Unit) -> bool:
+    """Whether a run of the same program has newer code; baselines have none of ours."""
+    return not unit.baseline_of and not host.is_current(kept_run, unit)
+
+
+def _dated(_: Translate, unit: Unit, older: bool) -> Cell:
+    """The model and precision of a row, marked if only older code was measured."""
+    return Cell(_subject(unit), note=_("older code") if older else "")
 
 
 def _subject(unit: Unit) -> str:
@@ -169,13 +185,13 @@ def learning(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sect
     results = [(kept_run, result) for kept_run, learned in by_run for result in learned.results]
     rows = tuple(
         (
-            *words(_subject(result.unit)),
+            _dated(_, result.unit, _older(host, kept_run, result.unit)),
             Cell(_("yes"), tone="good") if result.holds else Cell(_("NO"), tone="bad"),
             measured(None if result.reached is None else result.reached / math.log(2)),
             measured(result.goal.limit / math.log(2)),
             share(result.top_1),
         )
-        for _kept_run, result in results
+        for kept_run, result in results
     )
     caption = _(
         "Trainings on real data whose loss falls below the threshold that follows from the entropy of the data: {good} of {of} "
@@ -297,7 +313,7 @@ def _profile_rows(
         for profiled_unit in (comparison.own, *comparison.others):
             if profiled_unit.profile:
                 unit = profiled_unit.unit
-                older = not unit.baseline_of and not host.is_current(kept_run, unit)
+                older = _older(host, kept_run, unit)
                 yield (
                     Cell(comparison.own.unit.name),
                     Cell(unit.label, note=_("older code") if older else ""),

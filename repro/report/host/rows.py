@@ -182,6 +182,11 @@ class HostRow:
         return ratio_over_sessions(ratios) if ratios else None
 
     @property
+    def by_rule(self) -> float:
+        """The same mean by the report's rule, whatever the row shows."""
+        return geometric_mean(self._by_session(_by_rule))
+
+    @property
     def throughput(self) -> float:
         """The same mean of the runs' medians, samples/s; its quotient with `base_throughput` is the ratio."""
         return geometric_mean(self._by_session(lambda measurement: self._speed(measurement.result)))

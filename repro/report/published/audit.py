@@ -78,6 +78,10 @@ COLUMNS = {
 }
 
 
+ON_A_PHONE = (N_("Place"), N_("Severity"), N_("Why"))
+"""The columns of a finding that a narrow screen shows."""
+
+
 def place(_: Translate, finding: Finding) -> str:
     """Where a finding is, in words."""
     table, row, column = finding.place.table, finding.place.row, finding.place.column
@@ -95,20 +99,12 @@ def findings(
     """All findings as a table; `folder` is that of the method's page from the page that shows it."""
     if not audit_findings:
         return Section("audit", _("Audit"), (Text(_("Every figure and statement that could be checked is correct.")),))
-    first = (Column(_("Report")),) if with_report else ()
+    first = (Column(_("Report"), minor=True),) if with_report else ()
     columns = (
         *first,
         *(
-            Column(_(title))
-            for title in (
-                N_("Place"),
-                N_("Severity"),
-                N_("Kind"),
-                N_("Why"),
-                N_("Printed"),
-                N_("Recomputed"),
-                N_("According to other sources"),
-            )
+            Column(_(title), minor=title not in ON_A_PHONE)
+            for title in (*ON_A_PHONE, N_("Kind"), N_("Printed"), N_("Recomputed"), N_("According to other sources"))
         ),
     )
     rows = tuple(
@@ -183,7 +179,7 @@ def _row(_: Translate, finding: Finding) -> tuple[Cell, ...]:
     return (
         Cell(place(_, finding)),
         Cell(_(SEVERITIES[finding.severity]), tone=TONES[finding.severity]),
-        *words(_(KINDS[finding.kind]), why),
+        *words(why, _(KINDS[finding.kind])),
         Cell(finding.printed, claim=finding.claim),
         *words(finding.recomputed or "–", _elsewhere(_, finding)),
     )

@@ -59,12 +59,12 @@ def _table(_: Translate, claims: Iterable[Claim]) -> Table:
         Field(_("Model"), lambda claim: claim.case.model, filtered=True, minor=True),
         Field(_("GPUs"), lambda claim: claim.case.layout.world_size, count, minor=True),
         Field(_("Published"), _published, numeric=True),
+        Field(_("Verdict"), lambda claim: _verdict(_, best(claim)), filtered=True),
         Field(_("Audit"), lambda claim: _audit(_, claim), filtered=True, minor=True),
         Field(_("Modelled (V100)"), _expected, numeric=True, minor=True),
         Field(_("Measured"), _measured, numeric=True),
         Field(_("Program"), best_of(lambda measured: _(PROGRAMS[measured.program])), filtered=True, minor=True),
         Field(_("Hardware"), best_of(lambda measured: measured.gpu), filtered=True, minor=True),
-        Field(_("Verdict"), lambda claim: _verdict(_, best(claim)), filtered=True),
     )
     caption = _("Throughput in samples/s (images/s for ResNet50), memory in MiB per GPU, speed-up over one GPU.")
     return table("claims", claims, fields, caption)

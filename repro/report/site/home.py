@@ -71,7 +71,8 @@ def short(_: Translate, claims: Sequence[Claim]) -> str:
             "**Some published throughputs contradict their own report, and none has been measured again on V100s.**"
         )
     return _(
-        "**The published throughputs are consistent. Whether they can be reproduced is open: they have not been run on V100s yet.**"
+        "**The audit found no published throughput that other published figures contradict. Whether they can be "
+        "reproduced is open: they have not been run on V100s yet.**"
     )
 
 
@@ -123,13 +124,13 @@ def _audited(_: Translate, audit: Audit, claims: Sequence[Claim]) -> str:
         text = _("{text} {more}").format(text=text, more=_weightiest(_, findings))
     if wrong:
         return text + _(" They put the throughput of {names} in doubt.").format(names=_(", ").join(wrong))
-    return text + _(" None changes the throughput of a case.")
+    return text + _(" No finding changes the throughput of a case.")
 
 
 def _weightiest(_: Translate, findings: Sequence[Finding]) -> str:
     """The first of the findings, which begin with what was measured at all, in its own words."""
     first = findings[0]
-    return _("The weightiest, in {report}: {why}.").format(report=first.report, why=first.rule.text(_))
+    return _("The most serious, in `{report}`: “{why}”.").format(report=first.report, why=first.rule.text(_))
 
 
 def _measured(_: Translate, hosts: Sequence[MeasuredHost], claims: Sequence[Claim]) -> str:
@@ -213,7 +214,7 @@ def reports(_: Translate, language: str, audit: Audit, claims: Sequence[Claim]) 
     columns = (
         Column(_("Report")),
         Column(_("Cases"), numeric=True),
-        Column(_("Highest throughput (samples/s)")),
+        Column(_("Highest throughput (samples/s)"), minor=True),
         Column(_("Findings"), numeric=True),
         Column(_("Errors"), numeric=True),
         Column(_("Run again"), numeric=True),

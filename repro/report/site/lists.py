@@ -48,7 +48,7 @@ def audited(language: str, audit: Audit) -> Document:
     ordered = tuple(sorted(audit.findings, key=lambda finding: (finding.rank, severities.index(finding.severity))))
     lead = _(
         "Every figure and statement of the published reports, checked against the report's own figures and against other "
-        "sources. What was measured at all comes first, then errors; typing errors are last."
+        "sources. Findings that question what was measured come first, then errors; typing errors are last."
     )
     sections = (
         audit_report.findings(_, ordered, with_report=True, folder="reports/"),
@@ -62,7 +62,7 @@ def measured(language: str, hosts: Sequence[MeasuredHost]) -> Document:
     """The hosts, each with its result in words."""
     _ = catalogue(language).gettext
     lead = _(
-        "Runs that this project made and kept. Every page is computed from the run's raw logs; `make verify` repeats it."
+        "Runs that this project made and kept. Every page is computed from the run's raw logs; `make verify` recomputes what was measured, and `make site CHECK=1` the pages."
     )
     sections = []
     for host in hosts:

@@ -84,7 +84,7 @@ def _without_gpu(_: Translate, hosts: Sequence[MeasuredHost]) -> Section:
             _("`n of n cases ran to their end`; a report, without any speed"),
         ),
     ]
-    columns = (Column(_("Run")), Column(_("Takes")), Column(_("Checks")), Column(_("Expected result")))
+    columns = (Column(_("Run")), Column(_("Takes"), minor=True), Column(_("Checks"), minor=True), Column(_("Expected result")))
     caption = _("Times on two CPU cores, once everything is installed.")
     return Section("without-gpu", _("Without a GPU"), (Table("without-gpu", columns, tuple(rows), caption),))
 
@@ -141,7 +141,7 @@ def _hardware(_: Translate, claims: Sequence[Claim]) -> Section:
             _("a verdict on each of {n} cases").format(n=len(every)),
         ),
     )
-    columns = (Column(_("You have")), Column(_("Run")), Column(_("Takes")), Column(_("You get")))
+    columns = (Column(_("You have")), Column(_("Run")), Column(_("Takes"), minor=True), Column(_("You get")))
     caption = _("Hours are for {n} repeats per case, after which a verdict can be reached.").format(n=repeats)
     first = Text(
         _(
@@ -190,8 +190,8 @@ def _claims(_: Translate, claims: Sequence[Claim]) -> Section:
     columns = (
         Column(_("Claim")),
         Column(_("Command")),
-        Column(_("Resources")),
-        Column(_("Minutes (modelled)"), numeric=True),
+        Column(_("Resources"), minor=True),
+        Column(_("Minutes (modelled)"), numeric=True, minor=True),
         Column(_("Expected result")),
     )
     text = Text(

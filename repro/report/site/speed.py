@@ -55,8 +55,8 @@ def how_to_read(_: Translate) -> str:
     return _(
         "Lowest to highest of the configurations; above 1 OneFlow is faster. n: sessions behind the least measured of "
         "them; one session says nothing about another machine or day. Port: computes what was published. Tuned: the same "
-        "model with faster operators and settings. The `-unfused` baselines compute what the published programs did; the others are what people run "
-        "today ({method})."
+        "model with faster operators and settings. The `-unfused` baselines compute what the published programs did; the others take the fused attention that "
+        "people run today, Megatron-Core without the kernels of Transformer Engine and Apex ({method})."
     ).format(method=link(_, "programs", _("each of them"), "reports/"))
 
 
@@ -113,8 +113,16 @@ def scaling(_: Translate, hosts: Sequence[MeasuredHost]) -> str:
         gpus=sizes(_, rows),
         models=listed(_, dict.fromkeys(subject(row.unit) for row in rows)),
         efficiency=ratio_span(rows, numbers.percentage),
-        marks=_(" (steady state)") if any(row.in_steady_state for row in rows) else "",
+        marks=_steady(_, rows),
     )
+
+
+def _steady(_: Translate, rows: Sequence[HostRow]) -> str:
+    """Says that the steady state is shown, beside what the reports' own rules give for the same rows."""
+    if not any(row.in_steady_state for row in rows):
+        return ""
+    by_rule = numbers.span(map(numbers.percentage, sorted(row.by_rule for row in rows)))
+    return _(" (steady state; {by_rule} by the report's rule)").format(by_rule=by_rule)
 
 
 def _comparable(rows: Iterable[HostRow]) -> list[HostRow]:

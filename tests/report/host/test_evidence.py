@@ -51,7 +51,7 @@ def test_what_nothing_proves_is_counted_over_all_runs(folder):
         folder, kept("R1", unproven={"operators": 1}), kept("R2", unproven={"operators": 2, "framework": 1})
     )
     assert "all 4 successful attempts" in said[0] and rows == []
-    assert "Not recorded, so that nothing proves it: operators (3 attempts) and framework (1 attempts)." in said[1]
+    assert "Not recorded, so that nothing proves it: operators (3 attempts) and framework (1 attempt)." in said[1]
     chinese, _ = texts(folder, kept("R1", unproven={"operators": 1}), language="zh")
     assert "以下信息未记录，无从核实：算子（1 次尝试）。" in chinese
     assert not any("Not recorded" in each for each in texts(folder, kept("R1"))[0])
