@@ -84,7 +84,12 @@ def _without_gpu(_: Translate, hosts: Sequence[MeasuredHost]) -> Section:
             _("`n of n cases ran to their end`; a report, without any speed"),
         ),
     ]
-    columns = (Column(_("Run")), Column(_("Takes"), minor=True), Column(_("Checks"), minor=True), Column(_("Expected result")))
+    columns = (
+        Column(_("Run")),
+        Column(_("Takes"), minor=True),
+        Column(_("Checks"), minor=True),
+        Column(_("Expected result")),
+    )
     caption = _("Times on two CPU cores, once everything is installed.")
     return Section("without-gpu", _("Without a GPU"), (Table("without-gpu", columns, tuple(rows), caption),))
 
