@@ -24,8 +24,8 @@ WRITE_BW = """------------------------------------------------------------------
  local address: LID 0x02 QPN 0x0032 PSN 0x5f2841 RKey 0x002440 VAddr 0x007f2e5f64b000
  remote address: LID 0x01 QPN 0x003a PSN 0xc0fd7e RKey 0x002442 VAddr 0x007f443b2f8000
 ---------------------------------------------------------------------------------------
- #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]
- 65536      5000             97.89              {rate}   \t\t   0.186592
+ #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]
+ 65536      5000             11669.40            {rate}   \t\t   0.186592
 ---------------------------------------------------------------------------------------
 """
 
@@ -167,10 +167,19 @@ def test_the_slowest_pair_is_named():
     assert found.facts.startswith("2 Gb/s (node") and "node3) to 9.4 Gb/s" in found.facts
 
 
-@pytest.mark.parametrize(("rate", "result"), [("97.80", OK), ("61.20", WARNING), ("11.90", FAILED), ("0.00", FAILED)])
-def test_bandwidth_over_infiniband(rate, result):
+@pytest.mark.parametrize(
+    ("rate", "gbits", "result"),
+    [
+        ("11658.67", 97.8, OK),
+        ("7295.61", 61.2, WARNING),
+        ("1418.59", 11.9, FAILED),
+        ("0.48", 0.004, FAILED),
+        ("0.00", 0, FAILED),
+    ],
+)
+def test_bandwidth_over_infiniband(rate, gbits, result):
     table = WRITE_BW.format(rate=rate)
-    assert write_bandwidth(table) == float(rate)
+    assert write_bandwidth(table) == pytest.approx(gbits, rel=0.01)
     assert bandwidth(*[answers("ib_write_bw", table)] * 2, **HCA).result == result
 
 
@@ -188,7 +197,7 @@ def test_nodes_that_do_not_meet():
 
 
 def test_a_test_in_which_nothing_was_transferred_is_followed_by_a_longer_one():
-    client = answers("ib_write_bw", [WRITE_BW.format(rate="0.00"), WRITE_BW.format(rate="97.80")])
+    client = answers("ib_write_bw", [WRITE_BW.format(rate="0.00"), WRITE_BW.format(rate="11658.67")])
     assert bandwidth(*[client] * 2, **HCA).result == OK
 
 
@@ -206,7 +215,7 @@ def test_an_interface_without_an_address():
 
 def test_slow_machines_get_more_time_for_a_measurement():
     """Emulated ones need most of it for the start alone, and on busy processors transferred nothing in ten seconds."""
-    asked = "timeout 180 ib_write_bw -d mlx5_0 -i 1 -F --report_gbits"
-    tables = {f"{asked} -D 2": WRITE_BW.format(rate="0.00"), f"{asked} -D 60": WRITE_BW.format(rate="97.80")}
+    asked = "timeout 180 ib_write_bw -d mlx5_0 -i 1 -F"
+    tables = {f"{asked} -D 2": WRITE_BW.format(rate="0.00"), f"{asked} -D 60": WRITE_BW.format(rate="11658.67")}
     answer = answers("ib_write_bw", "") | tables
     assert bandwidth(*[answer] * 2, **HCA, patience=6).result == OK
