@@ -72,6 +72,14 @@ def _without_gpu(_: Translate, hosts: Sequence[MeasuredHost]) -> Section:
             if host.measured
         ),
         words(
+            "`make host-reports CHECK=1`, `make site CHECK=1`",
+            _("2 minutes"),
+            _(
+                "every ratio, interval and count on the hosts' pages, in claims.csv and in README's answer, from those runs"
+            ),
+            _("`up to date`, twice"),
+        ),
+        words(
             "`make test`",
             _("12 minutes"),
             _("the code: lint, types, and every test that needs neither root nor Docker"),
@@ -81,7 +89,7 @@ def _without_gpu(_: Translate, hosts: Sequence[MeasuredHost]) -> Section:
             "`make rehearse MODEL=resnet50 MAX_RANKS=2 ITERATIONS=20`",
             _("3 minutes"),
             _("every ResNet50 case from its data to its log and report, on processors with tiny widths"),
-            _("`n of n cases ran to their end`; a report, without any speed"),
+            _("as many cases ran to their end as were rehearsed; a report, without any speed"),
         ),
     ]
     columns = (
@@ -101,7 +109,7 @@ def _ratios(_: Translate, hosts: Sequence[MeasuredHost]) -> Section | None:
     text = Text(
         _(
             "On a GPU of the same model, `make bench PROGRAM=published,tuned BASELINES=pytorch,pytorch-unfused` gives ratios "
-            "to compare with these. The ranges are over configurations and few sessions (n), so they are no tolerances. The "
+            "to compare with these; `MODEL=gpt` takes `megatron,megatron-unfused` as well. The ranges are over configurations and few sessions (n), so they are no tolerances. The "
             "host's page has every configuration, with an interval where there are several sessions. No published figure is "
             "judged by this."
         )
