@@ -227,7 +227,7 @@ def test_make_curves_reports_and_fails_where_no_error_is_seen(task, tmp_path):
     folder = only_run(tmp_path)
     plan = Plan.from_json(json.loads((folder / "run.json").read_text())["plan"])
     assert (plan.kind, plan.scale, folder.name.split("-", 2)[2]) == ("curves", "reduced", "bert-curves")
-    for language, agreed in (("en", "2 of 2 loss curves agree"), ("zh", "2 / 2")):
+    for language, agreed in (("en", "within the tolerance: 2 of 2"), ("zh", "2 / 2")):
         assert agreed in (folder / f"report.{language}.md").read_text()
     again = task("report", RUN=folder.name, CHECK=1)
     assert again.returncode == 1, again.stderr

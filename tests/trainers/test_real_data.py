@@ -70,13 +70,13 @@ def test_the_published_reader_gives_every_layout_the_samples_of_one_process(toke
 def test_a_tensor_layout_may_have_fewer_samples_than_ranks(losses, tmp_path):
     """As the published 1x32x1 has, with 16: oneflow's own call splits them over all ranks, and builds no graph."""
     data = standin("megatron", "tokens", tmp_path)
-    changes = {"global_batch": 1, "shape": {"layers": 1}, "data": data}
-    assert losses(configuration("gpt", (1, 2, 1), **changes)) == pytest.approx(
+    changes = {"global_batch": 2, "shape": {"layers": 1}, "data": data}
+    assert losses(configuration("gpt", (1, 4, 1), **changes)) == pytest.approx(
         losses(configuration("gpt", **changes)), rel=1e-5
     )
 
 
-@pytest.mark.parametrize(("layout", "global_batch"), [((1, 2, 1), 1), ((1, 1, 2), 8)], ids=["rows", "samples"])
+@pytest.mark.parametrize(("layout", "global_batch"), [((1, 4, 1), 2), ((1, 1, 2), 8)], ids=["rows", "samples"])
 def test_the_call_of_oneflow_for_global_tensors_fails(train, tmp_path, layout, global_batch):
     """What the reader is built for by hand: samples for all ranks run out before the end, or cannot be split."""
     samples, length = (40 if layout[1] > 1 else 160), 16

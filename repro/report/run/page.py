@@ -218,7 +218,7 @@ def _failures(_: Translate, data: ReportData) -> list[Section]:
         text = _("{reason}. Its logs: `{folder}`").format(reason=reason, folder=attempt.folder)
         if damaged := attempt.damaged:
             more = _("{n:line of its metrics is|lines of its metrics are} damaged, the first is line {line} of {file}")
-            text += "; " + more.format(n=len(damaged), line=damaged[0].line, file=damaged[0].file)
+            text += "; " + more.format(n=Counted(len(damaged)), line=damaged[0].line, file=damaged[0].file)
         tail = (Code(attempt.log_tail),) if attempt.log_tail else ()
         title = _("{unit}, repeat {n}").format(unit=attempt.unit, n=attempt.repeat)
         sections.append(Section(f"failure-{number}", title, (Text(text), *tail), level=3))
