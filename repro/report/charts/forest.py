@@ -154,7 +154,8 @@ class ForestChart:
         at += self._apart * (2 * point.series - series + 1) / (series - 1) if series > 1 else 0
         if point.interval:
             axes.plot(point.interval, (at, at), color=style.ink.light, linewidth=1.8, solid_capstyle="butt")
-        axes.plot(point.value, at, linestyle="", **_dot(style, filled=point.printed or point.interval is not None))
+        dot = _dot(style, filled=point.printed or point.interval is not None)
+        axes.plot(point.value, at, linestyle="", clip_on=False, **dot)  # one at the end of the scale is whole
 
 
 def _dot(style: Style, filled: bool) -> dict:
