@@ -154,7 +154,7 @@ def image_check(
     for report in reports:
         print_table(*findings_table(report))
         print(
-            f"started, read and ended in {report.start_s:.1f} s, of which the framework's import {report.import_s:.1f} s\n"
+            f"the container ran for {report.start_s:.1f} s; importing the framework took {report.import_s:.1f} s of them\n"
         )
     if not all(report.holds for report in reports):
         raise Exit("an image is not what the pins say", FAILED)

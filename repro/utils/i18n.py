@@ -31,8 +31,8 @@ class Counted(int):
 class Message(str):
     """A sentence with values: the English text as a string, which can be looked up in a catalogue and kept as JSON.
 
-    A value may be a `Message` itself, or a list, which is shown with the language's commas; a whole number is `Counted`. Values are filled in by
-    `str.format`, so the message may have format specifications.
+    A value may be a `Message` itself, or a list, which is shown with the language's commas; a whole number is
+    `Counted`. Values are filled in by `str.format`, so the message may have format specifications.
     """
 
     message: str

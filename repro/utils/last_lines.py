@@ -1,4 +1,4 @@
-"""The lines with which tasks end that a reviewer is told to expect."""
+"""The last lines of tasks, which ARTIFACT.md quotes as expected results."""
 
 TESTED = "all checks and tests passed"
 """`make test`."""

@@ -140,8 +140,8 @@ def test_all_that_is_written_can_be_taken_back():
 def plain(path):
     """A path with its templates made out: those of the record's list in full, others as ANY."""
     for name, value in (
-        ("cluster_work", "/work"),
-        ("trainer_image_folder", "/work/venv"),
+        ("cluster_work", "/srv/nodes"),
+        ("trainer_image_folder", "/srv/nodes/venv"),
         ("platform_home", "/home/user"),
         ("vendor_packages_keyring", "/usr/share/keyrings/oneflow-reproduction-ANY.asc"),
         ("vendor_packages_list", "/etc/apt/sources.list.d/oneflow-reproduction-ANY.list"),

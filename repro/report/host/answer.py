@@ -13,7 +13,7 @@ from repro.report.document import Block, Figure, Items, Section, Text
 from repro.report.host.cells import Written, figures_of, listed, subject
 from repro.report.host.configurations import baseline_name, baselines
 from repro.report.host.coverage import levels_of, units_run
-from repro.report.host.measured import current, factor, factors, grouped, ratio_span
+from repro.report.host.measured import current, factor, factors, grouped, ratio_span, span_by_rule
 from repro.report.host.results import MeasuredHost
 from repro.report.host.rows import LEAST_SESSIONS, HostRow
 from repro.report.method import link
@@ -155,10 +155,9 @@ def _short_factor(value: float) -> str:
 
 
 def _sure(_: Translate, rows: list[HostRow], written: Written) -> str:
-    """The ends of all intervals of rows, how many sessions these are of, and what the report's rule gives beside the steady state."""
+    """The ends of all intervals of rows, and how many sessions these are of; beside the steady state the rule's ratio."""
     sessions = numbers.span(map(str, sorted(len(row.sessions) for row in rows)))
-    if any(row.in_steady_state for row in rows):
-        by_rule = numbers.span(map(written, sorted(row.by_rule for row in rows if row.ratio)))
+    if by_rule := span_by_rule(rows, written):
         sessions = _("{n}, steady; by the rule {ratio}").format(n=sessions, ratio=by_rule)
     intervals = [row.ratio.interval for row in rows if row.ratio and isinstance(row.ratio.interval, Interval)]
     if not intervals:

@@ -107,6 +107,13 @@ def ratio_span(rows: Iterable[HostRow], written: Written) -> str:
     return numbers.span(map(written, sorted(row.ratio.value for row in rows if row.ratio)))
 
 
+def span_by_rule(rows: Sequence[HostRow], written: Written) -> str:
+    """The same by the report's rule, where one of the rows shows the steady state instead; "" where none does."""
+    if not any(row.in_steady_state for row in rows):
+        return ""
+    return numbers.span(map(written, sorted(row.by_rule for row in rows if row.ratio)))
+
+
 def _titled(_: Translate, configuration: Configuration) -> Cell:
     unit = configuration.unit
     return Cell(configuration.name, note=_(", ").join((subject(unit), gpus_count(_, unit.world_size))))

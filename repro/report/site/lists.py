@@ -62,7 +62,8 @@ def measured(language: str, hosts: Sequence[MeasuredHost]) -> Document:
     """The hosts, each with its result in words."""
     _ = catalogue(language).gettext
     lead = _(
-        "Runs that this project made and kept. Every page is computed from the run's raw logs; `make verify` recomputes what was measured, and `make site CHECK=1` the pages."
+        "Runs that this project made and kept. Every page is computed from the run's raw logs; `make verify` recomputes "
+        "what was measured, and `make site CHECK=1` the pages."
     )
     sections = []
     for host in hosts:

@@ -109,7 +109,8 @@ def _ratios(_: Translate, hosts: Sequence[MeasuredHost]) -> Section | None:
     text = Text(
         _(
             "On a GPU of the same model, `make bench PROGRAM=published,tuned BASELINES=pytorch,pytorch-unfused` gives ratios "
-            "to compare with these; `MODEL=gpt` takes `megatron,megatron-unfused` as well. The ranges are over configurations and few sessions (n), so they are no tolerances. The "
+            "to compare with these; `MODEL=gpt` takes `megatron,megatron-unfused` as well. The ranges are over "
+            "configurations and few sessions (n), so they are no tolerances. The "
             "host's page has every configuration, with an interval where there are several sessions. No published figure is "
             "judged by this."
         )

@@ -13,7 +13,7 @@ from repro.report.document import Cell, Table
 from repro.report.host.answer import NAMED, sizes
 from repro.report.host.cells import listed, subject
 from repro.report.host.configurations import configuration_name
-from repro.report.host.measured import current, grouped, ratio_span
+from repro.report.host.measured import current, grouped, ratio_span, span_by_rule
 from repro.report.host.results import MeasuredHost
 from repro.report.host.rows import HostRow
 from repro.report.method import link
@@ -55,8 +55,8 @@ def how_to_read(_: Translate) -> str:
     return _(
         "Lowest to highest of the configurations; above 1 OneFlow is faster. n: sessions behind the least measured of "
         "them; one session says nothing about another machine or day. Port: computes what was published. Tuned: the same "
-        "model with faster operators and settings. The `-unfused` baselines compute what the published programs did; the others take the fused attention that "
-        "people run today, Megatron-Core without the kernels of Transformer Engine and Apex ({method})."
+        "model with faster operators and settings. The `-unfused` baselines compute what the published programs did; the "
+        "others take the fused attention that people run today, Megatron-Core without the kernels of Transformer Engine and Apex ({method})."
     ).format(method=link(_, "programs", _("each of them"), "reports/"))
 
 
@@ -106,6 +106,7 @@ def scaling(_: Translate, hosts: Sequence[MeasuredHost]) -> str:
     rows = [row for host in hosts for row in _comparable(host.efficiencies) if row.unit.program == PUBLISHED]
     if not rows:
         return ""
+    by_rule = span_by_rule(rows, numbers.percentage)
     text = _(
         "Data parallel on {gpus}, the port of {models} has {efficiency} of the throughput of as many single GPUs{marks}."
     )
@@ -113,16 +114,8 @@ def scaling(_: Translate, hosts: Sequence[MeasuredHost]) -> str:
         gpus=sizes(_, rows),
         models=listed(_, dict.fromkeys(subject(row.unit) for row in rows)),
         efficiency=ratio_span(rows, numbers.percentage),
-        marks=_steady(_, rows),
+        marks=_(" (steady state; {by_rule} by the report's rule)").format(by_rule=by_rule) if by_rule else "",
     )
-
-
-def _steady(_: Translate, rows: Sequence[HostRow]) -> str:
-    """Says that the steady state is shown, beside what the reports' own rules give for the same rows."""
-    if not any(row.in_steady_state for row in rows):
-        return ""
-    by_rule = numbers.span(map(numbers.percentage, sorted(row.by_rule for row in rows)))
-    return _(" (steady state; {by_rule} by the report's rule)").format(by_rule=by_rule)
 
 
 def _comparable(rows: Iterable[HostRow]) -> list[HostRow]:
