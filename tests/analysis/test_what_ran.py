@@ -131,6 +131,50 @@ def test_amp_fuses_the_division_by_the_accumulation_steps_into_casts():
     assert other_operators(unit.report, unit.config, census) > what_ran.OTHER_OPERATORS, "only where AMP fuses"
 
 
+@pytest.mark.parametrize(
+    ("case", "precision", "compiled"),
+    [
+        (
+            "bert_1n1g_bs96",
+            "amp",
+            {
+                "add_n": 83,
+                "assign": 0,
+                "assign_if_not": 1,
+                "cast": 423,
+                "count_not_finite": 206,
+                "dynamic_loss_scale_schedule": 1,
+                "identity": 1,
+                "reciprocal": 1,
+                "scalar_mul": 39,
+                "scalar_mul_by_tensor": 413,
+            },
+        ),
+        (
+            "DP_1x1x1_2_1536x16",
+            "tf32",
+            {
+                "assign": 1,
+                "assign_if_not": 0,
+                "dynamic_loss_scale_schedule": 0,
+                "identity": 32,
+                "multi_count_not_finite": 0,
+                "reciprocal": 0,
+                "scalar_mul_by_tensor": 196,
+            },
+        ),
+    ],
+)
+def test_another_precision_scales_the_loss_or_does_not_and_is_no_other_program(case, precision, compiled):
+    """As these jobs were compiled on a GPU."""
+    wanted = Wanted(scale="published", repeats=1, precision=precision, programs=("published",))
+    (unit,) = make_plan([load_catalogue().case(case)], 1, wanted).units
+    census = Counter(job(unit) | compiled)
+    assert other_operators(unit.report, unit.config, census) < 0.01
+    census["matmul"] += 150
+    assert other_operators(unit.report, unit.config, census) > what_ran.OTHER_OPERATORS, "others still count"
+
+
 def test_a_model_without_a_census_has_no_other_operators(monkeypatch):
     monkeypatch.setattr(what_ran, "operators", lambda report, config: {})
     assert other_operators(PUBLISHED.report, PUBLISHED.config, {"a": 1}) is None
