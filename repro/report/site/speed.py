@@ -36,7 +36,7 @@ DESCRIBED = {
 
 
 @dataclass(frozen=True)
-class Comparison:
+class FrameworkRatios:
     """A host's rows of one model over the baselines of one framework, in the published precision."""
 
     host: MeasuredHost
@@ -56,10 +56,10 @@ class Comparison:
         return [min(group, key=_ratio) for group in grouped(mine, configuration_name)]
 
 
-def comparisons(hosts: Sequence[MeasuredHost]) -> list[Comparison]:
+def comparisons(hosts: Sequence[MeasuredHost]) -> list[FrameworkRatios]:
     """All of them with the newest code, by model, framework and host."""
     of_hosts = [
-        Comparison(host, tuple(rows))
+        FrameworkRatios(host, tuple(rows))
         for host in hosts
         for rows in grouped(_comparable(host.ratios), lambda row: (subject(row.unit), _framework(row)))
     ]
@@ -74,10 +74,10 @@ def table(_: Translate, hosts: Sequence[MeasuredHost]) -> Table | None:
         return None
     names = short_names(hosts)
 
-    def titled(compared: Comparison) -> Cell:
+    def titled(compared: FrameworkRatios) -> Cell:
         return Cell(compared.model, note=FRAMEWORKS[compared.framework])
 
-    def measured_on(compared: Comparison) -> Cell:
+    def measured_on(compared: FrameworkRatios) -> Cell:
         host = compared.host.name
         return Cell(f"[{names[host]}](host-{host}.html)", note=sizes(_, compared.rows))
 
@@ -185,7 +185,7 @@ def _two_decimals(ratio: float) -> str:
     return numbers.fixed(ratio, 2)
 
 
-def _range(_: Translate, program: str, computing: str, compared: Comparison) -> Cell:
+def _range(_: Translate, program: str, computing: str, compared: FrameworkRatios) -> Cell:
     """The lowest and the highest ratio, with the number of sessions behind the least measured; a dash for none."""
     mine = compared.over_fastest(program, computing)
     if not mine:
