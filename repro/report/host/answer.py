@@ -213,6 +213,9 @@ def believed(_: Translate, host: MeasuredHost) -> str:
     if older := len(every) - len(rows):
         text = _("Comparisons left out, as they were measured only with older code of their program: {n}.")
         sentences.append(text.format(n=older))
+    if shared := sum(all(map(host.is_shared, row.runs)) for row in rows):
+        text = _("Comparisons during which another program used the host's processors, as no other run has them: {n}.")
+        sentences.append(text.format(n=shared))
     if verdicts and not judged:
         sentences.append(
             _(

@@ -168,14 +168,11 @@ def _concluded(_: Translate, hosts: Sequence[MeasuredHost], claims: Sequence[Cla
         return _(
             "**Verdicts:** {reproduced} reproduced, {faster} faster, {slower} slower, {inconclusive} inconclusive."
         ).format(**{name: outcomes[name] for name in (*DECIDED, "inconclusive")})
-    stays_open = _(
-        "How fast the published cases are on V100s stays open: none was available, and **no case has a verdict**."
-    )
+    open_still = _("**No case has a verdict:** none was run on V100s.")
     ratios = speed.conclusion(_, hosts)
     gpus = listed(_, speed.short_names([host for host in hosts if host.measured]).values())
-    text = _("**You may conclude** for the throughput of OneFlow 0.8.0 on {gpus}: {ratios}.")
-    text = text.format(gpus=gpus, ratios=ratios)
-    return _("{text} {more}").format(text=text, more=stays_open) if ratios else stays_open
+    text = _("**You may conclude** how fast OneFlow 0.8.0 is beside others on {gpus}. {ratios} {more}")
+    return text.format(gpus=gpus, ratios=ratios, more=open_still) if ratios else open_still
 
 
 def _wrong(claims: Sequence[Claim]) -> list[str]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
 
 from repro.models.programs import KINDS, PUBLISHED, TUNED
 from repro.models.variants import MEGATRON
 from repro.report import numbers, tables
 from repro.report.document import Cell, Table
-from repro.report.host.answer import NAMED, sizes
+from repro.report.host.answer import sizes
 from repro.report.host.cells import listed, subject
 from repro.report.host.configurations import configuration_name
 from repro.report.host.measured import current, grouped, ratio_span, span_by_rule
@@ -22,41 +24,81 @@ from repro.utils.i18n import N_, Translate
 
 MODEL = re.compile(r"\b[A-Z]{1,3}\d{2,4}\b")
 """A GPU's model within the name that its driver gives it."""
-AS_PUBLISHED = "as published"
-COMPARED = {
-    "pytorch": N_("PyTorch"),
-    "megatron": N_("Megatron-Core"),
-    AS_PUBLISHED: N_("the baselines that compute as published"),
+FRAMEWORKS = {"pytorch": "PyTorch", "megatron": "Megatron-Core"}
+TODAY, AS_PUBLISHED = "today", "as published"
+"""What a baseline computes: as people run its framework today, or what the published programs did."""
+FASTER, SLOWER = N_("faster than {framework} for {models}"), N_("slower than {framework} for {models}")
+EITHER = N_("slower or faster than {framework}, by configuration, for {models}")
+DESCRIBED = {
+    PUBLISHED: N_("The **port** (it computes what was published)"),
+    TUNED: N_("The **tuned** program (the same model with faster operators and settings)"),
 }
-"""What the conclusion names: a framework as people run it today, or the baselines of both that compute as published."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A host's rows of one model over the baselines of one framework, in the published precision."""
+
+    host: MeasuredHost
+    rows: tuple[HostRow, ...]
+
+    @property
+    def model(self) -> str:
+        return subject(self.rows[0].unit)
+
+    @property
+    def framework(self) -> str:
+        return _framework(self.rows[0])
+
+    def over_fastest(self, program: str, computing: str) -> list[HostRow]:
+        """Of each configuration the row over the fastest of the baselines that compute so."""
+        mine = [row for row in self.rows if row.ratio and (row.unit.program, _computes(row)) == (program, computing)]
+        return [min(group, key=_ratio) for group in grouped(mine, configuration_name)]
+
+
+def comparisons(hosts: Sequence[MeasuredHost]) -> list[Comparison]:
+    """All of them with the newest code, by model, framework and host."""
+    of_hosts = [
+        Comparison(host, tuple(rows))
+        for host in hosts
+        for rows in grouped(_comparable(host.ratios), lambda row: (subject(row.unit), _framework(row)))
+    ]
+    order = list(FRAMEWORKS)
+    return sorted(of_hosts, key=lambda compared: (compared.model, order.index(compared.framework)))
 
 
 def table(_: Translate, hosts: Sequence[MeasuredHost]) -> Table | None:
-    """A row for each model, baseline and host: the ratios of both programs in the published precision; None without one."""
-    groups = [(host, group) for host in hosts for group in grouped(_comparable(host.ratios), _kind)]
-    if not groups:
+    """A row for each model, framework and host: the ratios of both programs; None without one."""
+    every = comparisons(hosts)
+    if not every:
         return None
-    groups.sort(key=lambda of: _kind(of[1][0]))  # hosts stay in their order
     names = short_names(hosts)
+
+    def titled(compared: Comparison) -> Cell:
+        return Cell(compared.model, note=FRAMEWORKS[compared.framework])
+
+    def measured_on(compared: Comparison) -> Cell:
+        host = compared.host.name
+        return Cell(f"[{names[host]}](host-{host}.html)", note=sizes(_, compared.rows))
+
     fields = (
-        Field(_("Model and baseline"), lambda of: Cell(subject(of[1][0].unit), note=of[1][0].base.label)),
-        Field(
-            _("Measured on"), lambda of: Cell(f"[{names[of[0].name]}](host-{of[0].name}.html)", note=sizes(_, of[1]))
-        ),
-        Field(_("Port / baseline"), lambda of: _range(_, of[1], PUBLISHED), numeric=True),
-        Field(_("Tuned / baseline"), lambda of: _range(_, of[1], TUNED), numeric=True),
+        Field(_("Model and framework"), titled),
+        Field(_("Measured on"), measured_on),
+        Field(_("Port / today's"), partial(_range, _, PUBLISHED, TODAY), numeric=True),
+        Field(_("Tuned / today's"), partial(_range, _, TUNED, TODAY), numeric=True),
+        Field(_("Port / as published"), partial(_range, _, PUBLISHED, AS_PUBLISHED), numeric=True, minor=True),
     )
-    caption = _("Throughput of OneFlow 0.8.0 / that of a baseline in the same run, in the published precision")
-    return tables.table("speed", groups, fields, caption)
+    caption = _("Throughput of OneFlow 0.8.0 / that of a framework in the same run, in the published precision")
+    return tables.table("speed", every, fields, caption)
 
 
 def how_to_read(_: Translate) -> str:
     """What the numbers of the table are."""
     return _(
         "Lowest to highest of the configurations; above 1 OneFlow is faster. n: sessions behind the least measured of "
-        "them; one session says nothing about another machine or day. Port: computes what was published. Tuned: the same "
-        "model with faster operators and settings. The `-unfused` baselines compute what the published programs did; the "
-        "others take the fused attention that people run today, Megatron-Core without the kernels of Transformer Engine and Apex ({method})."
+        "them; one session says nothing about another machine or day. Today's: the fastest way to run the framework that "
+        "was measured, with fused attention, for PyTorch eager or compiled, for Megatron-Core without the kernels of "
+        "Transformer Engine and Apex. As published: a baseline that computes what the published programs did ({method})."
     ).format(method=link(_, "programs", _("each of them"), "reports/"))
 
 
@@ -74,31 +116,34 @@ def short_names(hosts: Sequence[MeasuredHost]) -> dict[str, str]:
 
 
 def conclusion(_: Translate, hosts: Sequence[MeasuredHost]) -> str:
-    """What both programs have of the throughput of each framework's baselines and of those that compute as published.
-
-    Of a framework's baselines the fastest for each configuration counts, of those that compute as published each one.
-    Empty without a ratio.
-    """
-    parts = []
+    """A sentence for each program: beside which framework it ran faster or slower, for which models; "" without a ratio."""
+    sentences = []
     for program in KINDS:
-        mine = [(host, row) for host in hosts for row in _comparable(host.ratios) if row.unit.program == program]
-        fastest: dict[str, dict[tuple[str, str, str], float]] = {baseline: {} for baseline in COMPARED}
-        for host, row in mine:
-            if row.ratio:
-                framework = "megatron" if row.base.label in MEGATRON else "pytorch"
-                of_baseline = fastest[AS_PUBLISHED if row.base.label.endswith("-unfused") else framework]
-                key = (host.name, configuration_name(row), framework)
-                of_baseline[key] = min(row.ratio.value, of_baseline.get(key, row.ratio.value))
-        ratios = [
-            _("{ratio} × {baseline}").format(
-                ratio=numbers.span(map(_two_decimals, sorted(values.values()))), baseline=_(COMPARED[baseline])
-            )
-            for baseline, values in fastest.items()
-            if values
-        ]
-        if ratios:
-            parts.append(_("{program} {ratios}").format(program=_(NAMED[program]), ratios=listed(_, ratios)))
-    return _("; ").join(parts)
+        outcomes = [text for framework in FRAMEWORKS for text in _outcomes(_, hosts, program, framework)]
+        if outcomes:
+            text = _("{program} ran {outcomes}.")
+            sentences.append(text.format(program=_(DESCRIBED[program]), outcomes=_("; ").join(outcomes)))
+    return reduce(lambda text, more: _("{text} {more}").format(text=text, more=more), sentences) if sentences else ""
+
+
+def _outcomes(_: Translate, hosts: Sequence[MeasuredHost], program: str, framework: str) -> list[str]:
+    """For which models a program was faster, slower or either, with the lowest and the highest ratio of all hosts."""
+    by_model: dict[str, list[HostRow]] = {}
+    for compared in comparisons(hosts):
+        if compared.framework == framework and (rows := compared.over_fastest(program, TODAY)):
+            by_model.setdefault(compared.model, []).extend(rows)
+    models: dict[str, list[str]] = {}
+    for model, rows in by_model.items():
+        ratios = [_ratio(row) for row in rows]
+        outcome = FASTER if min(ratios) > 1 else SLOWER if max(ratios) < 1 else EITHER
+        models.setdefault(outcome, []).append(
+            _("{model} ({ratio}\u00a0×)").format(model=model, ratio=ratio_span(rows, _two_decimals))
+        )
+    return [
+        _(outcome).format(framework=FRAMEWORKS[framework], models=listed(_, models[outcome]))
+        for outcome in (SLOWER, EITHER, FASTER)
+        if outcome in models
+    ]
 
 
 def scaling(_: Translate, hosts: Sequence[MeasuredHost]) -> str:
@@ -123,19 +168,27 @@ def _comparable(rows: Iterable[HostRow]) -> list[HostRow]:
     return [row for row in current(rows) if row.unit.case_in_precision]
 
 
-def _kind(row: HostRow) -> tuple[str, str]:
-    return subject(row.unit), row.base.label
+def _framework(row: HostRow) -> str:
+    return "megatron" if row.base.label in MEGATRON else "pytorch"
+
+
+def _computes(row: HostRow) -> str:
+    return AS_PUBLISHED if row.base.label.endswith("-unfused") else TODAY
+
+
+def _ratio(row: HostRow) -> float:
+    assert row.ratio
+    return row.ratio.value
 
 
 def _two_decimals(ratio: float) -> str:
     return numbers.fixed(ratio, 2)
 
 
-def _range(_: Translate, rows: Iterable[HostRow], program: str) -> Cell:
-    """The lowest and the highest ratio of a program, with the number of sessions behind the least measured; a dash for none."""
-    mine = [row for row in rows if row.unit.program == program and row.ratio]
+def _range(_: Translate, program: str, computing: str, compared: Comparison) -> Cell:
+    """The lowest and the highest ratio, with the number of sessions behind the least measured; a dash for none."""
+    mine = compared.over_fastest(program, computing)
     if not mine:
         return tables.NONE
     least = min(len(row.sessions) for row in mine)
-    lowest = min(row.ratio.value for row in mine if row.ratio)
-    return Cell(ratio_span(mine, _two_decimals), lowest, note=_("n\u00a0=\u00a0{n}").format(n=least))
+    return Cell(ratio_span(mine, _two_decimals), min(map(_ratio, mine)), note=_("n\u00a0=\u00a0{n}").format(n=least))

@@ -6,9 +6,17 @@ from dataclasses import replace
 import pytest
 
 from repro.report.host import page
+from repro.report.host.answer import believed
 from repro.report.host.notes import NOTES, Notes, read
 from repro.report.host.results import load
 from repro.runs.record import RecordError
+from repro.utils.i18n import catalogue
+
+
+@pytest.fixture(scope="module")
+def h100():
+    return load("h100")
+
 
 EXPERIMENT = """
 [[experiment]]
@@ -42,6 +50,8 @@ def test_experiments_are_a_table(altered):
         (EXPERIMENT.replace("stays", "kept"), "experiment 1: kept, stays: each has"),
         (EXPERIMENT.replace("51", "true"), "experiment 1: with_it: each has"),
         (EXPERIMENT * 2 + "more = 1", "experiment 2: more: each has"),
+        ('shared = "20261124"', "notes.toml: shared: name the runs by how their ids begin"),
+        ('shared = [""]', "notes.toml: shared: name the runs by how their ids begin"),
     ],
 )
 def test_notes_that_are_wrong_are_named(tmp_path, written, message):
@@ -107,6 +117,27 @@ def test_notes_in_another_encoding_are_named(tmp_path):
     (tmp_path / NOTES).write_bytes('zh = "第一。"'.encode("gbk"))
     with pytest.raises(RecordError, match=r"notes\.toml: not TOML in UTF-8"):
         read(tmp_path)
+
+
+def test_what_ran_beside_another_program_counts_only_where_nothing_else_does(h100):
+    """The pipelines of H100 ran beside a rehearsal and later alone, other layouts beside one only."""
+    shared, alone = "20261127-074424-gpt-full", "20261127-145841-gpt-full"
+    every = [*h100.ratios, *h100.gains, *h100.megatrons]
+    pipelines = [row for row in every if row.unit.name.startswith("DP_PP_8x1x4")]
+    assert pipelines and {kept_run.run.id for row in pipelines for kept_run in row.runs} == {alone}
+    without = replace(h100, notes=replace(h100.notes, shared=()))
+    assert {shared, alone} <= {kept_run.run.id for row in without.ratios for kept_run in row.runs}
+    rows = [row for row in (*h100.gains, *h100.ratios, *h100.efficiencies) if row.current]
+    beside = sum(all(map(h100.is_shared, row.runs)) for row in rows)
+    said = f"used the host's processors, as no other run has them: {beside}."
+    assert beside and said in believed(catalogue("en").gettext, h100)
+    assert "used the host's processors" not in believed(catalogue("en").gettext, without)
+
+
+def test_a_run_that_is_not_kept_shared_nothing(altered):
+    (altered / "h200" / NOTES).write_text('shared = ["20200101-"]\n')
+    with pytest.raises(RecordError, match=r"notes.toml: shared: no kept run begins with 20200101-"):
+        load("h200", altered)
 
 
 def test_a_host_without_notes_has_none(tmp_path):
