@@ -1,5 +1,7 @@
 """No label of a figure leaves it: a page that shows a figure inline cuts off what does."""
 
+from itertools import pairwise
+
 import pytest
 
 from repro.report.charts.canvas import SIZE, STYLES, WIDTH, text_width
@@ -59,6 +61,27 @@ def test_every_label_is_within_the_figure(chart):
         box = text.get_window_extent()
         left, right = (72 * x / figure.dpi for x in (box.x0, box.x1))
         assert left >= -1 and right <= 72 * figure.get_figwidth() + 1, (text.get_text(), left, right)
+
+
+STEPS = Waterfall(
+    "a", ("OneFlow", 85.7), (("all other, and kernels at the same time", -37.3), ("idle", 128.5)), ("b", 176.9)
+)
+
+
+@pytest.mark.parametrize(
+    "chart", [*CHARTS, WaterfallChart("t", "s", (STEPS,), ("a", "b"))], ids=lambda chart: type(chart).__name__
+)
+def test_labels_of_a_scale_stand_apart(chart):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    figure = chart.draw()
+    FigureCanvasAgg(figure).draw()
+    for axes in figure.axes:
+        beyond = set(out_of_view(axes))
+        shown = [label for label in axes.get_xticklabels() if label.get_text() and label not in beyond]
+        boxes = [label.get_window_extent() for label in shown]
+        for (one, other), label in zip(pairwise(boxes), shown, strict=False):
+            assert 72 * (other.x0 - one.x1) / figure.dpi > 3, (label.get_text(), one.x1, other.x0)
 
 
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: type(chart).__name__)
