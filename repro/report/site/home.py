@@ -171,7 +171,7 @@ def _concluded(_: Translate, hosts: Sequence[MeasuredHost], claims: Sequence[Cla
     open_still = _("**No case has a verdict:** none was run on V100s.")
     ratios = speed.conclusion(_, hosts)
     gpus = listed(_, speed.short_names([host for host in hosts if host.measured]).values())
-    text = _("**You may conclude** how fast OneFlow 0.8.0 is beside others on {gpus}. {ratios} {more}")
+    text = _("**You may conclude** how OneFlow 0.8.0 compares with other frameworks on {gpus}. {ratios} {more}")
     return text.format(gpus=gpus, ratios=ratios, more=open_still) if ratios else open_still
 
 
