@@ -3,10 +3,12 @@
 import html
 import re
 import tomllib
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 
+from repro.published.claim_ids import THROUGHPUT
 from repro.report import numbers
 from repro.report.document import Cell, Column, Document, Section, Table, Text, markdown
 from repro.report.host import cells
@@ -14,8 +16,8 @@ from repro.report.host.configurations import configuration_name
 from repro.report.html import prose
 from repro.report.site import build, home, links, readme, reproduce, speed
 from repro.report.site.anchors import anchored
-from repro.report.site.claims import claims
-from repro.report.site.pages import pages
+from repro.report.site.claims import AS_PUBLISHED, DERIVED, NOT_RUN, OTHERWISE, claims
+from repro.report.site.pages import home_figures, pages
 from repro.runs.files import RecordError
 from repro.utils.i18n import LANGUAGES, catalogue
 from repro.utils.paths import REPORTS, ROOT
@@ -141,6 +143,15 @@ def test_the_home_page_says_what_the_data_says(content):
     assert any("Another version of CUDA, cuDNN or NCCL does disqualify a run" in text for text in texts)
     without, *_others = home.answer(_, content.audit, (), claims(content.audit, ()))
     assert without == "**Measured:** nothing yet, so there is no verdict."
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_figure_of_the_home_page_counts_the_cases_that_its_text_counts(content, tmp_path, language):
+    (figure,) = home_figures(content, language, tmp_path)
+    levels = Counter(claim.coverage for claim in content.claims if claim.metric == THROUGHPUT)
+    counted = [int(number) for number in re.findall(r"\d+(?=[;；]|$)", figure.alternative)]
+    assert counted == [levels[AS_PUBLISHED] + levels[OTHERWISE], levels[DERIVED], levels[NOT_RUN], 0]
+    assert sum(counted) == len({claim.case.name for claim in content.claims})
 
 
 def test_the_home_page_has_the_ratios_of_todays_code_in_the_published_precision(content):
