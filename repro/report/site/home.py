@@ -137,7 +137,7 @@ def _measured(_: Translate, hosts: Sequence[MeasuredHost], claims: Sequence[Clai
     """How many cases were run on what."""
     every = [claim for claim in claims if claim.metric == THROUGHPUT]
     count = Counter(claim.coverage for claim in every)
-    gpus = dict.fromkeys(speed.gpu(host) for host in hosts if host.measured)
+    gpus = speed.short_names([host for host in hosts if host.measured]).values()
     if not gpus:
         return _("**Measured:** nothing yet, so there is no verdict.")
     text = _("**Measured:** {ran} of the {cases} cases on {gpus}: {forms}.").format(

@@ -127,7 +127,7 @@ def conclusion(_: Translate, hosts: Sequence[MeasuredHost]) -> str:
 
 
 def _outcomes(_: Translate, hosts: Sequence[MeasuredHost], program: str, framework: str) -> list[str]:
-    """For which models a program was faster, slower or either, with the lowest and the highest ratio of all hosts."""
+    """For which models a program was faster, slower or either, in the configurations of all hosts."""
     by_model: dict[str, list[HostRow]] = {}
     for compared in comparisons(hosts):
         if compared.framework == framework and (rows := compared.over_fastest(program, TODAY)):
@@ -136,9 +136,7 @@ def _outcomes(_: Translate, hosts: Sequence[MeasuredHost], program: str, framewo
     for model, rows in by_model.items():
         ratios = [_ratio(row) for row in rows]
         outcome = FASTER if min(ratios) > 1 else SLOWER if max(ratios) < 1 else EITHER
-        models.setdefault(outcome, []).append(
-            _("{model} ({ratio}\u00a0×)").format(model=model, ratio=ratio_span(rows, _two_decimals))
-        )
+        models.setdefault(outcome, []).append(model)
     return [
         _(outcome).format(framework=FRAMEWORKS[framework], models=listed(_, models[outcome]))
         for outcome in (SLOWER, EITHER, FASTER)

@@ -145,8 +145,8 @@ def test_the_words_and_the_first_screen_have_every_baseline(megatron_host):
 def test_the_fastest_baseline_of_a_framework_is_what_may_be_concluded(megatron_host):
     port, tuned = speed.conclusion(ENGLISH, [megatron_host]).split(". ")
     assert port == (
-        "The **port** (it computes what was published) ran slower than PyTorch for GPT AMP (0.80\xa0×); "
-        "faster than Megatron-Core for GPT AMP (1.06\xa0×)"
+        "The **port** (it computes what was published) ran slower than PyTorch for GPT AMP; "
+        "faster than Megatron-Core for GPT AMP"
     )
     assert tuned.startswith("The **tuned** program")
     compiled = SPEEDS["published"] / SPEEDS["pytorch-compiled"] * math.sqrt(1.01)
@@ -162,7 +162,7 @@ def test_a_program_that_is_faster_in_some_configurations_only_is_not_called_fast
         if row.base.label == "megatron" and row.unit.program == "published"
     ]
     said = speed.conclusion(ENGLISH, [Changed(megatron_host, ratios=mixed)])
-    assert "ran slower or faster than Megatron-Core, by configuration, for GPT AMP (0.90–1.20\xa0×)." in said
+    assert "ran slower or faster than Megatron-Core, by configuration, for GPT AMP." in said
 
 
 def test_a_series_has_one_colour_in_all_figures_of_the_page(megatron_host):

@@ -132,11 +132,11 @@ def test_the_home_page_says_what_the_data_says(content):
     assert f"{sum(not finding.hint for finding in content.audit.findings)} findings" in audited
     assert "No finding changes the throughput of a case" in audited
     ran = {claim.case.name for claim in content.claims if claim.metric == "throughput" and claim.coverage != "not-run"}
-    assert f"{len(ran)} of the 57 cases on NVIDIA H100 80GB HBM3 and NVIDIA H200: " in measured
+    assert f"{len(ran)} of the 57 cases on H100 and H200: " in measured
     assert re.search(r"[ :,]0 ", measured) is None, "what did not happen is not counted"
     assert "**No case has a verdict:**" in concluded
     for model in ("BERT fp32", "GPT AMP", "ResNet50 fp32"):
-        assert concluded.count(f"{model} (") >= 2, "with either program"
+        assert concluded.count(model) >= 2, "with either program"
     (section, *_rest) = home.build("en", content.audit, content.hosts, content.claims, ()).sections
     texts = [block.text for block in section.blocks if isinstance(block, Text)]
     assert any("OneFlow 0.8.0, running a port of the published program" in text for text in texts)
