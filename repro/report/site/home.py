@@ -52,9 +52,11 @@ def build(
 
 def result(_: Translate, audit: Audit, hosts: Sequence[MeasuredHost], claims: Sequence[Claim]) -> list[Block]:
     """The first screen: the answer in a sentence, what it rests on, and what was measured."""
-    answers: list[Block] = [Text(short(_, claims)), Items(tuple(answer(_, audit, hosts, claims)))]
-    measured = speed.table(_, hosts)
-    return [*answers, measured, Text(speed.how_to_read(_))] if measured else answers
+    concluded = [text for text in (_concluded(_, hosts, claims), _measured(_, hosts, claims)) if text]
+    table = speed.table(_, hosts)
+    shown: tuple[Block, ...] = (table, Text(speed.how_to_read(_))) if table else ()
+    rest = Items((_audited(_, audit, claims), _published(_, audit)))
+    return [Text(short(_, claims)), Items(tuple(concluded)), *shown, rest]
 
 
 def short(_: Translate, claims: Sequence[Claim]) -> str:
@@ -74,17 +76,6 @@ def short(_: Translate, claims: Sequence[Claim]) -> str:
         "**The audit found no published throughput that other published figures contradict. Whether they can be "
         "reproduced is open: they have not been run on V100s yet.**"
     )
-
-
-def answer(_: Translate, audit: Audit, hosts: Sequence[MeasuredHost], claims: Sequence[Claim]) -> list[str]:
-    """What was measured and may be concluded, then what was audited and published; each follows from the data."""
-    texts = (
-        _concluded(_, hosts, claims),
-        _measured(_, hosts, claims),
-        _audited(_, audit, claims),
-        _published(_, audit),
-    )
-    return [text for text in texts if text]
 
 
 def _published(_: Translate, audit: Audit) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from repro.published.claim_ids import THROUGHPUT
 from repro.report import numbers
-from repro.report.document import Cell, Column, Document, Section, Table, Text, markdown
+from repro.report.document import Cell, Column, Document, Items, Section, Table, Text, markdown
 from repro.report.host import cells
 from repro.report.host.configurations import configuration_name
 from repro.report.html import prose
@@ -125,9 +125,14 @@ def test_only_the_first_cell_of_a_claim_is_its_anchor():
     ]
 
 
+def said_first(*of) -> list[str]:
+    """The items of the first screen: what may be concluded, was measured, audited and published."""
+    return [item for block in home.result(*of) if isinstance(block, Items) for item in block.items]
+
+
 def test_the_home_page_says_what_the_data_says(content):
     _ = catalogue("en").gettext
-    concluded, measured, audited, published = home.answer(_, content.audit, content.hosts, content.claims)
+    concluded, measured, audited, published = said_first(_, content.audit, content.hosts, content.claims)
     assert "57 cases in 5 reports" in published
     assert f"{sum(not finding.hint for finding in content.audit.findings)} findings" in audited
     assert "No finding changes the throughput of a case" in audited
@@ -141,7 +146,7 @@ def test_the_home_page_says_what_the_data_says(content):
     texts = [block.text for block in section.blocks if isinstance(block, Text)]
     assert any("OneFlow 0.8.0, running a port of the published program" in text for text in texts)
     assert any("Another version of CUDA, cuDNN or NCCL does disqualify a run" in text for text in texts)
-    without, *_others = home.answer(_, content.audit, (), claims(content.audit, ()))
+    without, *_others = said_first(_, content.audit, (), claims(content.audit, ()))
     assert without == "**Measured:** nothing yet, so there is no verdict."
 
 
@@ -199,7 +204,7 @@ def test_a_verdict_changes_the_home_page(content):
     decided = replace(found, verdict=replace(found.verdict, outcome="slower"))
     changed = [replace(each, measured=(decided,)) if each is claim else each for each in content.claims]
     _ = catalogue("en").gettext
-    verdicts, *_others = home.answer(_, content.audit, content.hosts, changed)
+    verdicts, *_others = said_first(_, content.audit, content.hosts, changed)
     assert "**Verdicts:** 0 reproduced, 0 faster, 1 slower" in verdicts
     assert "0 of the 1 cases with a verdict hold" in home.short(_, changed)
 
