@@ -91,6 +91,7 @@ def words(_: Translate) -> dict[str, str]:
         "search": _("Search"),
         "all": _("any"),
         "shown": _("{n} of {all} rows"),
+        "wider": _("On a wider screen also"),
         "csv": _("Download as CSV"),
         "copy": _("Copy"),
         "copied": _("Copied"),

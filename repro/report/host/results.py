@@ -148,6 +148,7 @@ class MeasuredHost:
                 None,
                 ratio(result.throughputs, value) if value else None,
                 session=self.sessions[kept_run.run.id],
+                shared=self.is_shared(kept_run),
             )
             for kept_run, result in ours
             if (key := (kept_run.run.id, result.unit.name)) in expected
@@ -173,7 +174,9 @@ class MeasuredHost:
     def configurations(self) -> list[HostRow]:
         """Every configuration by itself, over nothing."""
         return rows(
-            RunRatio(kept_run, result, None, None, session=self.sessions[kept_run.run.id])
+            RunRatio(
+                kept_run, result, None, None, session=self.sessions[kept_run.run.id], shared=self.is_shared(kept_run)
+            )
             for kept_run, result in self.throughputs
         )
 
@@ -198,6 +201,7 @@ class MeasuredHost:
                 relation.ratio,
                 relation.steady,
                 self.sessions[kept_run.run.id],
+                self.is_shared(kept_run),
             )
 
     @cached_property

@@ -73,8 +73,8 @@ def short(_: Translate, claims: Sequence[Claim]) -> str:
             "**Some published throughputs contradict their own report, and none has been measured again on V100s.**"
         )
     return _(
-        "**The audit found no published throughput that other published figures contradict. Whether they can be "
-        "reproduced is open: they have not been run on V100s yet.**"
+        "**Whether the published throughputs can be reproduced is open: they have not been run on V100s yet. The audit "
+        "found none that the other figures of its report contradict.**"
     )
 
 
@@ -115,7 +115,9 @@ def _audited(_: Translate, audit: Audit, claims: Sequence[Claim]) -> str:
         text = _("{text} {more}").format(text=text, more=_weightiest(_, findings))
     if wrong:
         return text + _(" They put the throughput of {names} in doubt.").format(names=_(", ").join(wrong))
-    return text + _(" No finding changes the throughput of a case.")
+    return text + _(
+        " No finding corrects the throughput of a case; [the history](history.html) limits what some can be compared with."
+    )
 
 
 def _weightiest(_: Translate, findings: Sequence[Finding]) -> str:
@@ -162,7 +164,7 @@ def _concluded(_: Translate, hosts: Sequence[MeasuredHost], claims: Sequence[Cla
     open_still = _("**No case has a verdict:** none was run on V100s.")
     ratios = speed.conclusion(_, hosts)
     gpus = listed(_, speed.short_names([host for host in hosts if host.measured]).values())
-    text = _("**You may conclude** how OneFlow 0.8.0 compares with other frameworks on {gpus}. {ratios} {more}")
+    text = _("**You may conclude** on {gpus}, from 95% intervals over sessions: {ratios} {more}")
     return text.format(gpus=gpus, ratios=ratios, more=open_still) if ratios else open_still
 
 

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 
 from repro.models.programs import KINDS, PUBLISHED, TUNED
 from repro.models.variants import MEGATRON
@@ -28,10 +28,9 @@ FRAMEWORKS = {"pytorch": "PyTorch", "megatron": "Megatron-Core"}
 TODAY, AS_PUBLISHED = "today", "as published"
 """What a baseline computes: as people run its framework today, or what the published programs did."""
 FASTER, SLOWER = N_("faster than {framework} for {models}"), N_("slower than {framework} for {models}")
-EITHER = N_("slower or faster than {framework}, by configuration, for {models}")
 DESCRIBED = {
-    PUBLISHED: N_("The **port** (it computes what was published)"),
-    TUNED: N_("The **tuned** program (the same model with faster operators and settings)"),
+    PUBLISHED: N_("the **port** (the published program, rewritten for OneFlow 0.8.0)"),
+    TUNED: N_("the **tuned** program (the same model with faster operators and settings)"),
 }
 
 
@@ -96,9 +95,11 @@ def how_to_read(_: Translate) -> str:
     """What the numbers of the table are."""
     return _(
         "Lowest to highest of the configurations; above 1 OneFlow is faster. n: sessions behind the least measured of "
-        "them; one session says nothing about another machine or day. Today's: the fastest way to run the framework that "
-        "was measured, with fused attention, for PyTorch eager or compiled, for Megatron-Core without the kernels of "
-        "Transformer Engine and Apex. As published: a baseline that computes what the published programs did ({method})."
+        "them; one session says nothing about another machine or day. Today's: the fastest baseline that was measured in the "
+        "run, with fused attention, Megatron-Core without the kernels of Transformer Engine and Apex. As published: a "
+        "baseline that computes what the published programs did. The port reads files as the published program did, all "
+        "others train on synthetic batches. OneFlow calls a newer cuBLAS and cuDNN than its own through libraries of this "
+        "project ({method}). Runs next to which another program used the host's processors are on the host's page only."
     ).format(method=link(_, "programs", _("each of them"), "reports/"))
 
 
@@ -116,32 +117,55 @@ def short_names(hosts: Sequence[MeasuredHost]) -> dict[str, str]:
 
 
 def conclusion(_: Translate, hosts: Sequence[MeasuredHost]) -> str:
-    """A sentence for each program: beside which framework it ran faster or slower, for which models; "" without a ratio."""
-    sentences = []
-    for program in KINDS:
-        outcomes = [text for framework in FRAMEWORKS for text in _outcomes(_, hosts, program, framework)]
-        if outcomes:
-            text = _("{program} ran {outcomes}.")
-            sentences.append(text.format(program=_(DESCRIBED[program]), outcomes=_("; ").join(outcomes)))
-    return reduce(lambda text, more: _("{text} {more}").format(text=text, more=more), sentences) if sentences else ""
+    """What intervals over sessions decide of the rows over the fastest of today's baselines; "" without a row.
 
-
-def _outcomes(_: Translate, hosts: Sequence[MeasuredHost], program: str, framework: str) -> list[str]:
-    """For which models a program was faster, slower or either, in the configurations of all hosts."""
-    by_model: dict[str, list[HostRow]] = {}
-    for compared in comparisons(hosts):
-        if compared.framework == framework and (rows := compared.over_fastest(program, TODAY)):
-            by_model.setdefault(compared.model, []).extend(rows)
-    models: dict[str, list[str]] = {}
-    for model, rows in by_model.items():
-        ratios = [_ratio(row) for row in rows]
-        outcome = FASTER if min(ratios) > 1 else SLOWER if max(ratios) < 1 else EITHER
-        models.setdefault(outcome, []).append(model)
-    return [
-        _(outcome).format(framework=FRAMEWORKS[framework], models=listed(_, models[outcome]))
-        for outcome in (SLOWER, EITHER, FASTER)
-        if outcome in models
+    For each program, beside which framework it was faster or slower, in how many configurations of which model.
+    """
+    every = comparisons(hosts)
+    if not every:
+        return ""
+    decided = [
+        _("{program} was {outcomes}").format(program=_(DESCRIBED[program]), outcomes=_("; ").join(outcomes))
+        for program in KINDS
+        if (outcomes := [text for framework in FRAMEWORKS for text in _outcomes(_, every, program, framework)])
     ]
+    undecided = [
+        name
+        for framework, name in FRAMEWORKS.items()
+        if any(compared.framework == framework for compared in every)
+        and not any(_outcomes(_, every, program, framework) for program in KINDS)
+    ]
+    rest = _("All others are undecided, those with {frameworks} among them.").format(frameworks=listed(_, undecided))
+    rest = rest if undecided else _("All others are undecided.")
+    return _("{decided}. {rest}").format(decided=_("; ").join(decided), rest=rest) if decided else rest
+
+
+def _outcomes(_: Translate, every: Sequence[FrameworkRatios], program: str, framework: str) -> list[str]:
+    """Where the whole interval is on one side of 1: "faster than PyTorch for ResNet50 fp32 (4 of 7)"."""
+    by_model: dict[str, list[HostRow]] = {}
+    for compared in every:
+        if compared.framework == framework:
+            by_model.setdefault(compared.model, []).extend(compared.over_fastest(program, TODAY))
+    texts = []
+    for outcome, is_so in ((SLOWER, _is_slower), (FASTER, _is_faster)):
+        models = [
+            _("{model} ({n} of {all})").format(model=model, n=number, all=len(rows))
+            for model, rows in by_model.items()
+            if (number := sum(map(is_so, rows)))
+        ]
+        if models:
+            texts.append(_(outcome).format(framework=FRAMEWORKS[framework], models=listed(_, models)))
+    return texts
+
+
+def _is_slower(row: HostRow) -> bool:
+    interval = row.ratio and row.ratio.decisive
+    return bool(interval and interval.high < 1)
+
+
+def _is_faster(row: HostRow) -> bool:
+    interval = row.ratio and row.ratio.decisive
+    return bool(interval and interval.low > 1)
 
 
 def scaling(_: Translate, hosts: Sequence[MeasuredHost]) -> str:
@@ -162,8 +186,8 @@ def scaling(_: Translate, hosts: Sequence[MeasuredHost]) -> str:
 
 
 def _comparable(rows: Iterable[HostRow]) -> list[HostRow]:
-    """The rows of OneFlow with the newest code in the precision of the case that they are or were derived from."""
-    return [row for row in current(rows) if row.unit.case_in_precision]
+    """The rows of OneFlow with the newest code, alone on its host, in the precision of the case that it is or is derived from."""
+    return [row for row in current(rows) if row.unit.case_in_precision and not row.shared]
 
 
 def _framework(row: HostRow) -> str:
@@ -189,4 +213,7 @@ def _range(_: Translate, program: str, computing: str, compared: FrameworkRatios
     if not mine:
         return tables.NONE
     least = min(len(row.sessions) for row in mine)
-    return Cell(ratio_span(mine, _two_decimals), min(map(_ratio, mine)), note=_("n\u00a0=\u00a0{n}").format(n=least))
+    note = _("{baselines}, n\u00a0=\u00a0{n}").format(
+        baselines=listed(_, dict.fromkeys(row.base.label for row in mine)), n=least
+    )
+    return Cell(ratio_span(mine, _two_decimals), min(map(_ratio, mine)), note=note)

@@ -7,6 +7,7 @@ import pytest
 
 from repro.report.host import page
 from repro.report.host.answer import believed
+from repro.report.host.cells import with_interval
 from repro.report.host.notes import NOTES, Notes, read
 from repro.report.host.results import load
 from repro.runs.record import RecordError
@@ -128,10 +129,12 @@ def test_what_ran_beside_another_program_counts_only_where_nothing_else_does(h10
     without = replace(h100, notes=replace(h100.notes, shared=()))
     assert {shared, alone} <= {kept_run.run.id for row in without.ratios for kept_run in row.runs}
     rows = [row for row in (*h100.gains, *h100.ratios, *h100.efficiencies) if row.current]
-    beside = sum(all(map(h100.is_shared, row.runs)) for row in rows)
-    said = f"used the host's processors, as no other run has them: {beside}."
-    assert beside and said in believed(catalogue("en").gettext, h100)
-    assert "used the host's processors" not in believed(catalogue("en").gettext, without)
+    shared_rows = [row for row in rows if row.shared]
+    assert all(map(h100.is_shared, (kept_run for row in shared_rows for kept_run in row.runs)))
+    said = f"Comparisons marked “shared host”: {len(shared_rows)}."
+    assert shared_rows and said in believed(catalogue("en").gettext, h100)
+    assert "shared host" not in believed(catalogue("en").gettext, without)
+    assert with_interval(catalogue("en").gettext, shared_rows[0]).note.endswith("shared host")
 
 
 def test_a_run_that_is_not_kept_shared_nothing(altered):
