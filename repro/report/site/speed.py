@@ -149,7 +149,7 @@ def _outcomes(_: Translate, every: Sequence[FrameworkRatios], program: str, fram
     texts = []
     for outcome, is_so in ((SLOWER, _is_slower), (FASTER, _is_faster)):
         models = [
-            _("{model} ({n} of {all})").format(model=model, n=number, all=len(rows))
+            _("{model} ({n} of {all} configurations)").format(model=model, n=number, all=len(rows))
             for model, rows in by_model.items()
             if (number := sum(map(is_so, rows)))
         ]
