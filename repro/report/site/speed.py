@@ -83,8 +83,8 @@ def table(_: Translate, hosts: Sequence[MeasuredHost]) -> Table | None:
     fields = (
         Field(_("Model and framework"), titled),
         Field(_("Measured on"), measured_on),
-        Field(_("Port / today's"), partial(_range, _, PUBLISHED, TODAY), numeric=True),
-        Field(_("Tuned / today's"), partial(_range, _, TUNED, TODAY), numeric=True),
+        Field(_("Port / fastest"), partial(_range, _, PUBLISHED, TODAY), numeric=True),
+        Field(_("Tuned / fastest"), partial(_range, _, TUNED, TODAY), numeric=True),
         Field(_("Port / as published"), partial(_range, _, PUBLISHED, AS_PUBLISHED), numeric=True, minor=True),
     )
     caption = _("Throughput of OneFlow 0.8.0 / that of a framework in the same run, in the published precision")
@@ -95,7 +95,7 @@ def how_to_read(_: Translate) -> str:
     """What the numbers of the table are."""
     return _(
         "Lowest to highest of the configurations; above 1 OneFlow is faster. n: sessions behind the least measured of "
-        "them; one session says nothing about another machine or day. Today's: the fastest baseline that was measured in the "
+        "them; one session says nothing about another machine or day. Fastest: the fastest baseline that was measured in the "
         "run, with fused attention, Megatron-Core without the kernels of Transformer Engine and Apex. As published: a "
         "baseline that computes what the published programs did. The port reads files as the published program did, all "
         "others train on synthetic batches. OneFlow calls a newer cuBLAS and cuDNN than its own through libraries of this "
