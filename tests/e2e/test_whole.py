@@ -93,8 +93,8 @@ def test_provisioned_nodes_change_no_more_and_train(provisioned_nodes, tmp_path)
     outcomes = re.findall(r"^(node\d)  ok  \d+ ok, (\d+) changed, ", again.stdout, re.M)
     assert outcomes == [("node1", "0"), ("node2", "0")], again.stdout
     site.check_preflight()
-    run = site.bench("bert_2n8g_bs96")
-    check_run(run, {"smoke_bert-2020-08-22_4x1x1": 4}, provisioned_nodes)
+    run = site.bench("MP_1x8x1_16_1536x16")
+    check_run(run, {"smoke_gpt-3d-2021-05_1x4x1_recompute": 4}, provisioned_nodes)
     site.make("verify", RUN=run.name)
 
 
