@@ -61,16 +61,17 @@ def left_on(nodes):
 
 @pytest.mark.timeout(600)
 def test_a_whole_run_through_the_queue(slurm_nodes, inventory, tmp_path):
-    """A job for one rank, then one with two ranks on each of two nodes."""
-    command = f"python {trainer(tmp_path / 'trainer', wait='0')}"
+    """A job for one rank, then one with two ranks on each of two nodes, which say where they are."""
+    where = "import socket; print(socket.gethostname(), file=sys.stderr)"
+    command = f"python {trainer(tmp_path / 'trainer', first=where)}"
     done, run = bench(tmp_path, inventory, MODEL="bert", DATA="synthetic", TRAINER_COMMAND=command)
     assert done.returncode == 0, done.stderr
     assert "job 1" in done.stderr
     _, across = attempts(run)
     folder = run / across["folder"]
     assert json.loads((folder / "command.json").read_text())["nodes"] == ["node1", "node2"]
-    starts = [json.loads((folder / f"metrics-rank{rank}.jsonl").read_text().splitlines()[0]) for rank in range(4)]
-    assert [start["host"] for start in starts] == ["node1", "node1", "node2", "node2"]
+    said = [(folder / f"logs/local_rank_{rank}/stderr").read_text().split() for rank in range(4)]
+    assert said == [["node1"], ["node1"], ["node2"], ["node2"]]
     assert json.loads((run / "run.json").read_text())["environment"]["cluster"]["launcher"].startswith("slurm")
     assert left_on(slurm_nodes) == []
     comment = slurm_nodes.root("node1", "scontrol", "show", "job", "2")
