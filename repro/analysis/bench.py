@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from repro.analysis.results import Parity, Result, parities
 from repro.runs.attempts import AttemptRecord
 from repro.runs.plan import Plan
+from repro.utils import last_lines
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class BenchFindings:
     def summary(self) -> str:
         """How many configurations succeeded in every repeat, and how many print their reference's losses."""
         succeeded = sum(result.complete for result in self.results)
-        lines = [f"{succeeded} of {len(self.results)} configurations succeeded in every repeat"]
+        lines = [last_lines.benched(succeeded, len(self.results))]
         if self.parities:
             held = sum(parity.holds for parity in self.parities)
             lines.append(f"{held} of {len(self.parities)} print the losses of their reference")

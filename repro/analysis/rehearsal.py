@@ -13,6 +13,7 @@ from repro.runs.files import RunPath
 from repro.runs.metrics import METRICS, events
 from repro.runs.plan import Plan
 from repro.runs.unit import Unit
+from repro.utils import last_lines
 from repro.utils.i18n import N_
 
 
@@ -61,8 +62,7 @@ class Rehearsal:
         ended = [case for training in self.trainings if training.failure is None for case in training.cases]
         compared = [training for training in self.trainings if training.parity]
         agree = sum(training.holds for training in compared)
-        said = f"{len(ended)} of {len(cases)} cases ran to their end; "
-        said += f"{agree} of {len(compared)} layouts have the losses of one process"
+        said = f"{last_lines.rehearsed(len(ended), len(cases))}; {agree} of {len(compared)} layouts have the losses of one process"
         return f"{said}; {len(self.skipped)} cases were NOT rehearsed, the reports say why" if self.skipped else said
 
 

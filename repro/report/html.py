@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from repro.report.charts.canvas import INKS, MARGIN, PHONE
+from repro.report.charts.canvas import INKS, MARGIN
 from repro.report.document import (
     TEMPLATES,
     Attachment,
@@ -91,6 +91,7 @@ def words(_: Translate) -> dict[str, str]:
         "search": _("Search"),
         "all": _("any"),
         "shown": _("{n} of {all} rows"),
+        "wider": _("On a wider screen also"),
         "csv": _("Download as CSV"),
         "copy": _("Copy"),
         "copied": _("Copied"),
@@ -221,8 +222,7 @@ def inline(figure: Figure, prefix: str) -> Markup:
     svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
     svg = re.sub(r'(url\(|href=")#', rf"\1#{prefix}-", svg)
     svg = re.sub(r'viewBox="[^"]*"', lambda box: _without_margin(box[0]), svg, count=1)
-    kind = ' class="phone"' if float(svg.split('viewBox="')[1].split()[2]) <= PHONE else ""
-    label = f'<svg role="img"{kind} aria-label="{escape(figure.alternative)}" '
+    label = f'<svg role="img" aria-label="{escape(figure.alternative)}" '
     return Markup(svg[svg.index("<svg") :].replace("<svg ", label, 1))
 
 

@@ -7,3 +7,13 @@ TESTED = "all checks and tests passed"
 def verified(host: str, runs: int) -> str:
     """`make verify HOST=`, of a host with this many kept runs."""
     return f"verified: all {runs} kept runs of {host} are as they were recorded"
+
+
+def benched(succeeded: int, configurations: int) -> str:
+    """`make bench` begins its last line so, with how many configurations succeeded."""
+    return f"{succeeded} of {configurations} configurations succeeded in every repeat"
+
+
+def rehearsed(ended: int, cases: int) -> str:
+    """`make rehearse` likewise, with how many cases ended in order."""
+    return f"{ended} of {cases} cases ran to their end"

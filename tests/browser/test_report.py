@@ -205,12 +205,11 @@ def test_fits_a_phone(opened, code):
     with opened(f"#{code}-top", viewport=PHONE) as page:
         widths = page.evaluate("[document.documentElement.scrollWidth, document.body.scrollWidth, innerWidth]")
         assert widths == [360, 360, 360]
-        wide = page.evaluate(
-            """(code) => [...document.querySelectorAll(`.edition[data-in=${code}] .scroll`)]
-            .filter((box) => box.scrollWidth > box.clientWidth).length""",
-            code,
+        figures = page.evaluate(
+            "[...document.querySelectorAll('figure')].filter(each => each.checkVisibility())"
+            ".map(each => [each.querySelector('svg').getBoundingClientRect().right, each.getBoundingClientRect().right])"
         )
-        assert wide > 0
+        assert figures and all(drawn <= column for drawn, column in figures)
         assert not visible(page, ".contents ol")
         page.locator(f".edition[data-in={code}] .contents summary").click()
         assert visible(page, ".contents ol")

@@ -152,15 +152,73 @@ def test_a_printed_page_fits_the_paper(opened, address, name):
     assert page.evaluate(unbroken) == [], "what is kept on one sheet leaves at most half of the one before blank"
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_the_text_of_a_figure_can_be_read_on_a_phone(opened, address, name):
-    """At least 9 px high; the figure scrolls within the page, which does not."""
-    page = opened(address(name), width=390)
-    small = """[...document.querySelectorAll('figure svg')].flatMap(svg => [...svg.querySelectorAll('text')].filter(
-        text => parseFloat(getComputedStyle(text).fontSize) * svg.clientWidth / svg.viewBox.baseVal.width < 8.95
-    ).map(text => text.textContent))"""
-    assert page.evaluate(small) == []
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+@pytest.fixture
+def every_page(opened, site):
+    """Each page of a language by its name, opened at a width with nothing folded."""
+
+    def pages(language: str, width: int):
+        names = sorted(path.stem for path in (site / language).glob("*.html"))
+        assert set(PAGES) < set(names)
+        page = opened("about:blank", width)
+        for name in names:
+            page.goto((site / language / f"{name}.html").as_uri())
+            page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+            yield name, page
+
+    return pages
+
+
+BEYOND = """[...document.querySelectorAll('figure')].flatMap(figure => {
+    const column = figure.parentElement.getBoundingClientRect(), drawn = figure.querySelector('svg');
+    const inside = box => box.left >= column.left - 1 && box.right <= column.right + 1;
+    const scrolling = [figure, ...figure.querySelectorAll('*')].filter(
+        each => !(each instanceof SVGElement) && each.scrollWidth > each.clientWidth
+    );
+    return [drawn, ...drawn.querySelectorAll('text')].filter(each => !inside(each.getBoundingClientRect()))
+        .concat(scrolling).map(each => each.textContent.slice(0, 80));
+})"""
+"""Figures, or texts of them, that end beyond their column, and what of a figure scrolls sideways."""
+SMALL = """[...document.querySelectorAll('figure svg')].flatMap(svg => [...svg.querySelectorAll('text')].filter(
+    text => parseFloat(getComputedStyle(text).fontSize) * svg.clientWidth / svg.viewBox.baseVal.width < 8.95
+).map(text => text.textContent))"""
+"""Texts of figures that are less than 9 pixels high."""
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_on_a_phone_every_figure_is_seen_whole_and_can_be_read(every_page, language):
+    shown = 0
+    for name, page in every_page(language, 390):
+        shown += page.locator("figure svg").count()
+        assert (name, page.evaluate(BEYOND), page.evaluate(SMALL)) == (name, [], [])
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
+    assert shown > 20
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_no_table_is_wider_than_its_column_on_a_desktop(every_page, language):
+    wide = """[...document.querySelectorAll('table')].map(table => [
+        table.dataset.table, table.parentElement.scrollWidth, table.parentElement.clientWidth
+    ])"""
+    shown = 0
+    for name, page in every_page(language, 1280):
+        tables = page.evaluate(wide)
+        shown += len(tables)
+        assert (name, [each for each in tables if each[1] > each[2]]) == (name, [])
+    assert shown > 100
+
+
+@pytest.mark.parametrize(
+    "language, short", [("en", ["Place", "Severity", "Why"]), ("zh", ["位置", "级别", "说明"])], ids=LANGUAGES[::-1]
+)
+def test_the_audit_shows_every_column_on_a_desktop_and_the_first_ones_on_a_phone(opened, address, language, short):
+    titles = """[...document.querySelectorAll('[data-table=audit] thead th')].filter(
+        each => each.checkVisibility() && each.getBoundingClientRect().right <= innerWidth
+    ).map(each => each.dataset.title)"""
+    every = """[...document.querySelectorAll('[data-table=audit] thead th')].map(each => each.dataset.title)"""
+    page = opened(address("audit", language))
+    assert page.evaluate(titles) == page.evaluate(every)
+    assert len(page.evaluate(every)) == 7
+    assert opened(address("audit", language), 390).evaluate(titles) == short
 
 
 @pytest.mark.parametrize("language", ("en", "zh"))

@@ -80,16 +80,18 @@ def test_a_reader_without_its_signature_ends_these_cases(tmp_path, case):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(3600)
-def test_nodes_rehearse_a_layout_across_the_network(two_nodes, tmp_path):
-    """Four ranks on each of two nodes, in containers, over SSH."""
-    inventory = prepare(two_nodes, tmp_path, cluster_gpus_per_node=4)
-    settings = {"CASES": "DP_PP_8x1x4_512_1536x16", "MAX_RANKS": 8, "ITERATIONS": 6, "STALL_TIMEOUT": 1200}
-    done = rehearse(tmp_path, 3500, CLUSTER=inventory, **settings)
+@pytest.mark.timeout(3 * 3600)
+def test_four_nodes_of_8_ranks_rehearse_a_pipeline_at_its_full_world_size(make_nodes, tmp_path):
+    """In containers, over SSH; the iterations are few, since two processors are enough to start 32 ranks."""
+    nodes = make_nodes("four", 4, image=True)
+    inventory = prepare(nodes, tmp_path, cluster_gpus_per_node=8)
+    settings = {"CASES": "DP_PP_8x1x4_512_1536x16", "ITERATIONS": 6, "STALL_TIMEOUT": 3600, "ATTEMPT_TIMEOUT": 7200}
+    done = rehearse(tmp_path, 3 * 3600, CLUSTER=inventory, **settings)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 of 1 cases ran to their end" in done.stdout
     (unit,) = (attempt for attempt in attempts(only_run(tmp_path)) if attempt["unit"].startswith("DP_PP"))
     starts = [
         json.loads((only_run(tmp_path) / unit["folder"] / f"metrics-rank{rank}.jsonl").read_text().splitlines()[0])
-        for rank in range(8)
+        for rank in range(32)
     ]
-    assert [start["host"] for start in starts] == ["node1"] * 4 + ["node2"] * 4
+    assert [start["host"] for start in starts] == [node for node in nodes.names for _rank in range(8)]

@@ -51,7 +51,7 @@ seen = {
         for made in (
             lists.published(language, result),
             lists.audited(language, result),
-            claims_page.build(language, every),
+            claims_page.build(language, every, ()),
             home.build(language, result, (), every, []),
             reproduce.build(language, every, ()),
         )

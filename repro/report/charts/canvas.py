@@ -33,11 +33,11 @@ SVG_FONTS = (
 )
 SVG = "{http://www.w3.org/2000/svg}"
 XLINK = "{http://www.w3.org/1999/xlink}"
-WIDTH = 520
-PHONE = 358
-"""Points that a phone shows without scrolling, text of `SIZE` then being 9 pixels high; the charts of one scale have it."""
+WIDTH = 358
+"""Points: as many as the pixels of a page's column on a phone 390 pixels wide, on which text of `SIZE` is 9 pixels high."""
 MARGIN = 6
 SIZE = 9.0
+"""Of all text but titles: none is smaller, so that it can be read on a phone."""
 LEGEND_ROW = 17
 TOP, LINE = 46, 13
 """Where what follows a title and a line of subtitle begins, and the height of a line, in points."""
@@ -106,18 +106,18 @@ class Chart(Protocol):
 class Canvas:
     """A figure laid out in points from its top left corner, with a title and a line that says what is drawn."""
 
-    def __init__(self, height: float, title: str, subtitle: str, width: float = WIDTH):
+    def __init__(self, height: float, title: str, subtitle: str):
         from matplotlib.figure import Figure
 
-        self.height, self.width, self.top = height, width, under(subtitle, width)
-        self.figure = Figure(figsize=(width / 72, height / 72), facecolor=PAPER.light)
-        self.text(0, 15, title, size=fitting(title, SIZE + 2.5, width, bold=True), weight="bold")
-        for row, line in enumerate(_lines(subtitle, width)):
-            self.text(0, 31 + LINE * row, line, size=fitting(line, SIZE, width), color=MUTED.light)
+        self.height, self.top = height, under(subtitle)
+        self.figure = Figure(figsize=(WIDTH / 72, height / 72), facecolor=PAPER.light)
+        self.text(0, 15, title, size=fitting(title, SIZE + 2.5, WIDTH, bold=True), weight="bold")
+        for row, line in enumerate(_lines(subtitle)):
+            self.text(0, 31 + LINE * row, line, size=fitting(line, SIZE, WIDTH), color=MUTED.light)
 
     def axes(self, left: float, top: float, width: float, height: float) -> Axes:
         """Axes without a frame, ticks outside, grid behind."""
-        box = (left / self.width, 1 - (top + height) / self.height, width / self.width, height / self.height)
+        box = (left / WIDTH, 1 - (top + height) / self.height, width / WIDTH, height / self.height)
         axes = self.figure.add_axes(box, facecolor="none")
         for side in ("top", "right", "left"):
             axes.spines[side].set_visible(False)
@@ -129,14 +129,14 @@ class Canvas:
     def text(self, x: float, y: float, text: str, **style: Any) -> None:
         """Text whose baseline starts, or with `ha` ends or is centred, at a point of the figure."""
         self.figure.text(
-            x / self.width, 1 - y / self.height, text, **{"size": SIZE, "color": TEXT.light, "va": "baseline", **style}
+            x / WIDTH, 1 - y / self.height, text, **{"size": SIZE, "color": TEXT.light, "va": "baseline", **style}
         )
 
     def legend(self, labels: Sequence[str], handle: Callable[[int, float, float], Artist]) -> None:
         """Rows of labels under the subtitle, each behind the artist that `handle(index, x, y)` makes."""
-        for index, (left, row, label) in enumerate(legend_places(labels, self.width)):
+        for index, (left, row, label) in enumerate(legend_places(labels)):
             y = self.top + 8 + row * LEGEND_ROW
-            self.figure.add_artist(handle(index, left / self.width, 1 - (y - 3.5) / self.height))
+            self.figure.add_artist(handle(index, left / WIDTH, 1 - (y - 3.5) / self.height))
             self.text(left + 23, y, label)
 
     def boxes(self, styles: Sequence[Style]) -> Callable[[int, float, float], Artist]:
@@ -146,7 +146,7 @@ class Canvas:
         height = 8 / self.height
 
         def box(index: int, x: float, y: float) -> Artist:
-            return Rectangle((x, y - height / 2), 17 / self.width, height, **fill(styles[index]))
+            return Rectangle((x, y - height / 2), 17 / WIDTH, height, **fill(styles[index]))
 
         return box
 
@@ -154,7 +154,7 @@ class Canvas:
         """The handles of a legend for points that are drawn with these properties."""
         from matplotlib.lines import Line2D
 
-        return lambda index, x, y: Line2D([x + 11 / self.width], [y], linestyle="", **marks[index])
+        return lambda index, x, y: Line2D([x + 11 / WIDTH], [y], linestyle="", **marks[index])
 
 
 def fitting(text: str, size: float, width: float, bold: bool = False) -> float:
@@ -162,36 +162,36 @@ def fitting(text: str, size: float, width: float, bold: bool = False) -> float:
     return min(size, size * width / max(text_width(text, size, bold), 1))
 
 
-def _lines(text: str, width: float) -> list[str]:
+def _lines(text: str) -> list[str]:
     """Text in as many lines as it needs, broken at spaces and between Chinese characters."""
     lines = [""]
     for part in PARTS.findall(text):
-        if lines[-1] and text_width((lines[-1] + part).rstrip()) > width:
+        if lines[-1] and text_width((lines[-1] + part).rstrip()) > WIDTH:
             lines.append("")
         lines[-1] += part
     return [line.strip() for line in lines]
 
 
-def under(subtitle: str, width: float = WIDTH) -> float:
+def under(subtitle: str) -> float:
     """Where what follows a chart's title and subtitle begins, in points from the top."""
-    return TOP + LINE * (len(_lines(subtitle, width)) - 1)
+    return TOP + LINE * (len(_lines(subtitle)) - 1)
 
 
-def legend_places(labels: Sequence[str], width: float = WIDTH) -> list[tuple[float, int, str]]:
+def legend_places(labels: Sequence[str]) -> list[tuple[float, int, str]]:
     """For each label of a legend its left end in points, its row and itself."""
     places, left, row = [], 0.0, 0
     for label in labels:
         room = 23 + text_width(label) + 14
-        if left and left + room > width:
+        if left and left + room > WIDTH:
             left, row = 0.0, row + 1
         places.append((left, row, label))
         left += room
     return places
 
 
-def legend_height(labels: Sequence[str], width: float = WIDTH) -> float:
+def legend_height(labels: Sequence[str]) -> float:
     """The height of a legend in points, 0 without labels."""
-    return LEGEND_ROW * (legend_places(labels, width)[-1][1] + 1) if labels else 0
+    return LEGEND_ROW * (legend_places(labels)[-1][1] + 1) if labels else 0
 
 
 def fill(style: Style) -> dict:

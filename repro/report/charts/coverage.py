@@ -1,12 +1,13 @@
-"""A matrix of published cases by report and number of GPUs, each marked by how far it was brought here.
+"""A matrix of published cases by what they vary and number of GPUs, each a box that says how far it was brought here.
 
 Takes plain data, so that the page of a host and a page over all hosts can draw it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from repro.report.charts.canvas import (
@@ -14,7 +15,6 @@ from repro.report.charts.canvas import (
     MUTED,
     PAPER,
     SERIES,
-    SIZE,
     WIDTH,
     Canvas,
     Ink,
@@ -32,23 +32,23 @@ AS_PUBLISHED, DERIVED, AUDITED, NOTHING = range(4)
 """How far a case was brought, best first: run in its published configuration; run shrunk or otherwise derived; not run,
 but its figures were audited; none of these."""
 LEVELS = (AS_PUBLISHED, DERIVED, AUDITED, NOTHING)
-LINE, BOX, SPACE = 13, 9, 8
-SMALL = SIZE - 1.5
+LINE, HEADING, BOX, STEP = 15, 18, 9, 11
+"""The heights of a line and of a report's name, the side of a box, and how far apart two boxes of one line begin."""
 
 
 @dataclass(frozen=True)
 class CoveredCase:
-    """A published case: its row (a report's name), its column (GPUs), what it is called there, and its level."""
+    """A published case: the name of its report, what it varies, its GPUs, and its level."""
 
-    row: str
-    gpus: int
+    report: str
     label: str
+    gpus: int
     level: int
 
 
 @dataclass(frozen=True)
 class CoverageChart:
-    """All cases in one matrix; `levels` are the names of LEVELS, `columns` the title of each number of GPUs.
+    """All cases in one matrix, a box each; `levels` are the names of LEVELS, `gpus` the title of the columns.
 
     The legend counts the cases of each level and leaves out those that no case is on.
     """
@@ -57,7 +57,7 @@ class CoverageChart:
     subtitle: str
     cases: tuple[CoveredCase, ...]
     levels: tuple[str, str, str, str]
-    columns: dict[int, str]
+    gpus: str
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -68,45 +68,58 @@ class CoverageChart:
         parts = (f"{name} {count}" for name, count in zip(self.levels, self.counts, strict=True))
         return sentence(f"{self.title} ({self.subtitle})", parts)
 
+    def _rows(self) -> dict[str, dict[str, list[CoveredCase]]]:
+        """The cases by report and label."""
+        rows: dict[str, dict[str, list[CoveredCase]]] = {}
+        for case in self.cases:
+            rows.setdefault(case.report, {}).setdefault(case.label, []).append(case)
+        return rows
+
     def draw(self) -> Drawing:
-        rows = list(dict.fromkeys(case.row for case in self.cases))
-        gpus = sorted({case.gpus for case in self.cases})
-        cells = {(row, n): [c for c in self.cases if (c.row, c.gpus) == (row, n)] for row in rows for n in gpus}
-        heights = [LINE * max(len(cells[row, n]) for n in gpus) + SPACE for row in rows]
+        rows = self._rows()
         used = [level for level in LEVELS if self.counts[level]]
         legend = [f"{self.levels[level]}: {self.counts[level]}" for level in used]
         head = under(self.subtitle) + legend_height(legend) + 16
-        canvas = Canvas(head + sum(heights) + 4, self.title, self.subtitle)
+        canvas = Canvas(
+            head + sum(HEADING + LINE * len(by_label) + 5 for by_label in rows.values()), self.title, self.subtitle
+        )
         canvas.legend(legend, lambda index, x, y: _box(canvas, used[index], x + 4 / WIDTH, y))
-        left = max(text_width(row) for row in rows) + 12
-        lefts = _column_lefts(cells, rows, gpus, left)
-        for n in gpus:
-            canvas.text(lefts[n], head - 5, self.columns[n], color=MUTED.light)
+        lefts = self._column_lefts()
+        canvas.text(min(lefts.values()) - 10, head - 5, self.gpus, color=MUTED.light, ha="right")
+        for gpus, left in lefts.items():
+            canvas.text(left, head - 5, str(gpus), color=MUTED.light)
         top = float(head)
-        for row, height in zip(rows, heights, strict=True):
+        for report, by_label in rows.items():
             _rule(canvas, top)
-            canvas.text(0, top + 13, row, weight="normal")
-            for n in gpus:
-                for line, case in enumerate(cells[row, n]):
-                    middle = top + SPACE / 2 + LINE * (line + 0.5)
-                    x = lefts[n] / WIDTH
-                    canvas.figure.add_artist(_box(canvas, case.level, x, 1 - middle / canvas.height))
-                    ink = MUTED if case.level > DERIVED else None
-                    color = {"color": ink.light} if ink else {}
-                    canvas.text(lefts[n] + BOX + 4, middle + 3, case.label, size=SMALL, **color)
-            top += height
+            canvas.text(0, top + 13, report, weight="bold")
+            top += HEADING
+            for label, cases in by_label.items():
+                canvas.text(10, top + LINE / 2 + 3, label)
+                self._draw_boxes(canvas, lefts, 1 - (top + LINE / 2) / canvas.height, cases)
+                top += LINE
+            top += 5
         return canvas.figure
 
+    def _column_lefts(self) -> dict[int, float]:
+        """The left end of each number of GPUs: each has room for its most boxes, and an equal share of what is left."""
+        together = Counter((case.report, case.label, case.gpus) for case in self.cases)
+        most: dict[int, int] = {}
+        for (_report, _label, gpus), count in together.items():
+            most[gpus] = max(count, most.get(gpus, 0))
+        left = max(text_width(text) for text in (self.gpus, *(case.label for case in self.cases))) + 24
+        spare = (WIDTH - left - STEP * sum(most.values())) / len(most)
+        lefts = {}
+        for gpus in sorted(most):
+            lefts[gpus] = left
+            left += STEP * most[gpus] + spare
+        return lefts
 
-def _column_lefts(cells: dict, rows: Sequence[str], gpus: Sequence[int], left: float) -> dict[int, float]:
-    """The left end of each column, with what room is left shared out between them."""
-    widths = [BOX + 4 + max(text_width(case.label, SMALL) for row in rows for case in cells[row, n]) for n in gpus]
-    spare = max(4.0, (WIDTH - left - sum(widths)) / len(gpus))
-    lefts, at = {}, left
-    for n, width in zip(gpus, widths, strict=True):
-        lefts[n] = at
-        at += width + spare
-    return lefts
+    def _draw_boxes(self, canvas: Canvas, lefts: dict[int, float], y: float, cases: list[CoveredCase]) -> None:
+        """The boxes of a line, those with one number of GPUs side by side, the best first."""
+        ordered = sorted(cases, key=lambda case: (case.gpus, case.level))
+        for gpus, together in groupby(ordered, key=lambda case: case.gpus):
+            for place, case in enumerate(together):
+                canvas.figure.add_artist(_box(canvas, case.level, (lefts[gpus] + place * STEP) / WIDTH, y))
 
 
 def _rule(canvas: Canvas, y: float) -> None:

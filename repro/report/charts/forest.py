@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from repro.report.charts.canvas import (
     GRID,
     PAPER,
-    PHONE,
     SIZE,
     STYLES,
     TEXT,
+    WIDTH,
     Canvas,
     Style,
     fitting,
@@ -116,12 +116,12 @@ class ForestChart:
 
     def draw(self) -> Drawing:
         height = HEADING * len(self.groups) + self._row * len(self._rows)
-        head = under(self.subtitle, PHONE) + legend_height(self.series, PHONE) + (TITLE if any(self.panels) else 0)
-        canvas = Canvas(head + height + 22, self.title, self.subtitle, PHONE)
+        head = under(self.subtitle) + legend_height(self.series) + (TITLE if any(self.panels) else 0)
+        canvas = Canvas(head + height + 22, self.title, self.subtitle)
         canvas.legend(self.series, canvas.dots([_dot(style, filled=True) for style in self.styles]))
         headings = [text_width(heading, bold=True) for heading, _rows in self.groups]
         left = max(*headings, *(text_width(row.label) for row in self._rows)) + GAP
-        width = (PHONE - left) / len(self.panels)
+        width = (WIDTH - left) / len(self.panels)
         for panel, title in enumerate(self.panels):
             size = fitting(title, SIZE, width - GAP, bold=True)
             canvas.text(left + panel * width, head - 5, title, size=size, weight="bold")

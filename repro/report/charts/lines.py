@@ -172,8 +172,6 @@ class GridChart:
     subtitle: str
     fields: tuple[tuple[str, tuple[Series, ...]], ...]
 
-    columns = 3
-
     def described(self) -> str:
         parts = (
             f"{title} {line.label}: "
@@ -184,16 +182,18 @@ class GridChart:
         return sentence(f"{self.title} ({self.subtitle})", parts)
 
     def draw(self) -> Drawing:
-        lines = -(-len(self.fields) // self.columns)
+        titles = max(text_width(title) for title, _series in self.fields)
+        columns = 2 if titles < WIDTH / 2 - 8 else 1
+        lines = -(-len(self.fields) // columns)
         field, labels = 96, max([series for _, series in self.fields], key=len)
         names = [line.label for line in labels] if len(labels) > 1 else []
         head = under(self.subtitle) + legend_height(names)
         canvas = Canvas(head + lines * field, self.title, self.subtitle)
         canvas.legend(names, _line_handles(labels))
-        width = WIDTH / self.columns
+        width = WIDTH / columns
         for i, (title, series) in enumerate(self.fields):
-            left, top = (i % self.columns) * width, head + (i // self.columns) * field
-            canvas.text(left, top + 10, title, size=SIZE - 1.5)
+            left, top = (i % columns) * width, head + (i // columns) * field
+            canvas.text(left, top + 10, title)
             self._draw_field(canvas.axes(left + 34, top + 26, width - 52, field - 47), series)
         return canvas.figure
 
@@ -208,7 +208,6 @@ class GridChart:
         axes.set_ylim(max(0, low - margin), high + margin)
         axes.set_yticks(sorted({low, high}), [number(y) for y in sorted({low, high})])
         axes.set_xticks(sorted({min(xs), max(xs)}), [number(x) for x in sorted({min(xs), max(xs)})])
-        axes.tick_params(labelsize=SIZE - 1.5)
         axes.grid(axis="y", color=GRID.light, linewidth=0.8)
         if max(everything) > axes.get_ylim()[1]:
             axes.annotate(
@@ -217,7 +216,7 @@ class GridChart:
                 (3, 2),
                 xycoords="axes fraction",
                 textcoords="offset points",
-                size=SIZE - 1.5,
+                size=SIZE,
                 color=MUTED.light,
             )
 

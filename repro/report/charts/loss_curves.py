@@ -102,7 +102,7 @@ class CurveChart:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:.0e}"))
         for label, value in self.limits:
             axes.axhline(value, color=MUTED.light, linewidth=0.9, linestyle=(0, (6, 3)))
-            axes.annotate(label, (1, value), (3, 3), textcoords="offset points", color=MUTED.light, size=SIZE - 1)
+            axes.annotate(label, (1, value), (3, 3), textcoords="offset points", color=MUTED.light, size=SIZE)
 
     def _handle(self, index: int, x: float, y: float) -> Artist:
         from matplotlib.lines import Line2D

@@ -1,4 +1,4 @@
-"""Small panels side by side of published lines and the points measured now, over numbers of GPUs that double."""
+"""Small panels below each other of published lines and the points measured now, over numbers of GPUs that double."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
 PUBLISHED = style(AS_PUBLISHED)
-COLUMNS, PANEL, LABEL_GAP = 3, 140, 10
-LEFT, HEAD, FOOT = 30, 18, 26
-SMALL = SIZE - 1
+PANEL, LABEL_GAP = 140, 12
+LEFT, HEAD, FOOT = 34, 18, 26
 MOST_FLAT = 0.9
 """Every panel reaches down to this share, so that a small loss is not drawn as a large one."""
 
@@ -88,27 +87,19 @@ class OverlayChart:
         return sentence(f"{self.title} ({self.subtitle})", parts)
 
     def draw(self) -> Drawing:
-        rows = -(-len(self.panels) // COLUMNS)
         head = under(self.subtitle) + legend_height(self.names)
-        canvas = Canvas(head + rows * PANEL + 10, self.title, self.subtitle)
+        canvas = Canvas(head + len(self.panels) * PANEL + 10, self.title, self.subtitle)
         canvas.legend(self.names, lambda index, x, y: _handle(index, x, y))
-        panel_width = WIDTH / COLUMNS
         for index, panel in enumerate(self.panels):
-            left, top = (index % COLUMNS) * panel_width, head + (index // COLUMNS) * PANEL
-            canvas.text(left, top + 11, panel.title, weight="bold")
-            room = max(text_width(line.label, SMALL) for line in panel.lines) + 14
-            axes = canvas.axes(left + LEFT, top + HEAD, panel_width - LEFT - room, PANEL - HEAD - FOOT)
+            top = head + index * PANEL
+            canvas.text(0, top + 11, panel.title, weight="bold")
+            room = max(text_width(line.label) for line in panel.lines) + 14
+            axes = canvas.axes(LEFT, top + HEAD, WIDTH - LEFT - room, PANEL - HEAD - FOOT)
             self._scale(axes, panel)
             for line in panel.lines:
                 _draw_line(axes, line)
             _name_lines(axes, panel, PANEL - HEAD - FOOT)
-        canvas.text(
-            panel_width * min(len(self.panels), COLUMNS) / 2,
-            canvas.height - 3,
-            self.x_label,
-            color=MUTED.light,
-            ha="center",
-        )
+        canvas.text(WIDTH / 2, canvas.height - 3, self.x_label, color=MUTED.light, ha="center")
         return canvas.figure
 
     def _scale(self, axes: Axes, panel: OverlayPanel) -> None:
@@ -125,7 +116,6 @@ class OverlayChart:
         axes.set_ylim(low - pad, high + pad)
         axes.yaxis.set_major_formatter(lambda y, _position: f"{short(100 * round(y, 6))}%")
         axes.locator_params(axis="y", nbins=5)
-        axes.tick_params(labelsize=SMALL)
         axes.grid(axis="y", color=GRID.light, linewidth=0.8)
 
 
@@ -176,7 +166,7 @@ def _name_lines(axes: Axes, panel: OverlayPanel, height: float) -> None:
             xycoords="axes fraction",
             textcoords="offset points",
             color=panel.lines[index].style.ink.light,
-            size=SMALL,
+            size=SIZE,
             annotation_clip=False,
         )
 

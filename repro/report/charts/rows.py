@@ -13,7 +13,6 @@ from repro.report.charts.canvas import (
     GRID,
     MUTED,
     PAPER,
-    PHONE,
     SIZE,
     STYLES,
     TEXT,
@@ -21,15 +20,20 @@ from repro.report.charts.canvas import (
     Canvas,
     Style,
     fill,
+    fitting,
     legend_height,
     text_width,
     under,
 )
 from repro.report.charts.lines import number, sentence
+from repro.report.charts.row_labels import RowLabels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
+
+COLUMNS, BAR, DOTS = 2, 13, 17
+"""Panels side by side; the height of a bar with the gap to the next, and of a row of dots, in points."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class BarChart:
-    """Horizontal bars with their values, in one panel or several side by side.
+    """Horizontal bars with their values, in one panel or several, two side by side.
 
     With one series the rows in `emphasis` are solid and the others hatched. `limit` is a line with a label. Each panel has
     a scale of its own unless all have `one_scale`.
@@ -83,29 +87,36 @@ class BarChart:
         return max(0, 4 - len(str(int(largest))))
 
     @property
+    def _labels(self) -> RowLabels:
+        return RowLabels(self.rows, 7 + BAR * len(self.series))
+
+    @property
     def _several(self) -> bool:
         return len(self.series) > 1
 
     def draw(self) -> Drawing:
-        row_height = 7 + 13 * len(self.series)
         legend = self.series if self._several else ()
-        head = under(self.subtitle) + legend_height(legend) + (14 if self.panels[0].title or self.limit else 0)
-        height = len(self.rows) * row_height
-        canvas = Canvas(head + height + 8, self.title, self.subtitle)
+        above = 18 if self.panels[0].title or self.limit else 0
+        rows, head = self._labels, under(self.subtitle) + legend_height(legend)
+        columns = min(COLUMNS, len(self.panels))
+        lines = -(-len(self.panels) // columns)
+        panel_height = above + rows.total + 8
+        canvas = Canvas(head + lines * panel_height, self.title, self.subtitle)
         canvas.legend(legend, canvas.boxes(self.styles))
-        left = max(map(text_width, self.rows)) + 8
-        panel_width = (WIDTH - left) / len(self.panels)
+        panel_width = (WIDTH - rows.left) / columns
         for i, panel in enumerate(self.panels):
-            axes = canvas.axes(left + i * panel_width, head, panel_width - 14, height)
+            left, top = rows.left + (i % columns) * panel_width, head + above + (i // columns) * panel_height
+            axes = canvas.axes(left, top, panel_width - 14, rows.total)
             self._draw_panel(axes, panel, panel_width - 14)
-            axes.set_yticks(range(len(self.rows)), self.rows if i == 0 else [""] * len(self.rows))
-            axes.tick_params(axis="y", labelcolor=TEXT.light, pad=6)
+            if not i % columns:
+                rows.write(canvas, axes, top)
             if panel.title:
-                canvas.text(left + i * panel_width, head - 5, panel.title, weight="bold")
+                size = fitting(panel.title, SIZE, panel_width - 14, bold=True)
+                canvas.text(left, top - 5, panel.title, size=size, weight="bold")
         return canvas.figure
 
     def _draw_panel(self, axes: Axes, panel: Panel, width: float) -> None:
-        axes.set_ylim(len(self.rows) - 0.5, -0.5)
+        self._labels.scale(axes)
         axes.spines["bottom"].set_visible(False)
         axes.spines["left"].set_visible(True)
         axes.spines["left"].set_color(MUTED.light)
@@ -117,11 +128,11 @@ class BarChart:
         if self.limit:
             largest = max(largest, self.limit[1])
         axes.set_xlim(0, largest * width / max(width - widest, 20))
-        thick = 0.8 / len(self.series)
+        thick = BAR / self._labels.row
         for row, values in enumerate(panel.values):
             for index, value in enumerate(values):
                 if value is not None:
-                    at = row + (index - (len(values) - 1) / 2) * thick
+                    at = self._labels.at(row) + (index - (len(values) - 1) / 2) * thick
                     style = self.styles[index] if self._several or row in self.emphasis else self.styles[1]
                     self._draw_bar(axes, at, value, thick, style)
         if self.limit:
@@ -136,7 +147,7 @@ class BarChart:
             (4, 0),
             textcoords="offset points",
             va="center",
-            size=SIZE - 0.5,
+            size=SIZE,
             color=TEXT.light,
             bbox=behind,
         )
@@ -177,17 +188,16 @@ class DotChart:
         return self.series or ("",) * len(values)
 
     def draw(self) -> Drawing:
-        height = 17 * len(self.rows)
-        head = under(self.subtitle, PHONE) + legend_height(self.series, PHONE) + (14 if self.limit else 0)
-        canvas = Canvas(head + height + 30, self.title, self.subtitle, PHONE)
-        left = max(map(text_width, self.rows)) + 12
+        rows, height = self._labels, self._labels.total
+        head = under(self.subtitle) + legend_height(self.series) + (14 if self.limit else 0)
+        canvas = Canvas(head + height + 30, self.title, self.subtitle)
         right = max(16.0, *(text_width(note) + 14 for note in self.notes)) if self.notes else 16.0
-        axes = canvas.axes(left, head, PHONE - left - right, height)
-        axes.set_ylim(len(self.rows) - 0.5, -0.5)
-        axes.set_yticks(range(len(self.rows)), self.rows)
-        axes.tick_params(axis="y", labelcolor=TEXT.light, pad=8)
+        left = rows.left or 8.0
+        axes = canvas.axes(left, head, WIDTH - left - right, height)
+        rows.scale(axes)
+        rows.write(canvas, axes, head)
         for row, note in enumerate(self.notes):
-            canvas.text(PHONE, head + height * (row + 0.5) / len(self.rows) + 3, note, ha="right")
+            canvas.text(WIDTH, head + rows.row * (rows.at(row) + 0.5) + 3, note, ha="right")
         axes.grid(axis="both", color=GRID.light, linewidth=0.8)
         for row, values in enumerate(self.values):
             self._draw_row(axes, row, values)
@@ -197,17 +207,22 @@ class DotChart:
             _draw_limit(axes, *self.limit)
         return canvas.figure
 
+    @property
+    def _labels(self) -> RowLabels:
+        return RowLabels(self.rows, DOTS)
+
     def _draw_row(self, axes: Axes, row: int, values: Sequence[float | None]) -> None:
-        drawn = [value for value in values if value is not None]
+        drawn, middle = [value for value in values if value is not None], self._labels.at(row)
         if self.series:
-            axes.plot((min(drawn), max(drawn)), (row, row), color=MUTED.light, linewidth=0.9)
+            axes.plot((min(drawn), max(drawn)), (middle, middle), color=MUTED.light, linewidth=0.9)
         for index, value in enumerate(values):
             if value is None:
                 continue
             dot = _dot(self.styles[index if self.series else 0], hollow=index > 0 or not self.series)
-            axes.plot(value, row, linestyle="", **dot, clip_on=False)
+            axes.plot(value, middle, linestyle="", **dot, clip_on=False)
         if self.marks:
-            axes.plot((self.marks[row],) * 2, (row - 0.5, row + 0.5), color=TEXT.light, linewidth=1.5)
+            ends = [self._labels.at(row, part) for part in (-0.5, 0.5)]
+            axes.plot((self.marks[row],) * 2, ends, color=TEXT.light, linewidth=1.5)
 
     def _scale(self, axes: Axes) -> None:
         from matplotlib.ticker import FuncFormatter, MaxNLocator

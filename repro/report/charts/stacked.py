@@ -22,11 +22,14 @@ from repro.report.charts.canvas import (
     under,
 )
 from repro.report.charts.lines import number, sentence
+from repro.report.charts.row_labels import RowLabels
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.figure import Figure as Drawing
 
+ROW, BAR = 26, 18
+"""The height of a row and of its bar, in points."""
 HATCHES = ("", "////", "xxxx")
 IDLE = Style(Ink(GRID.light, GRID.dark), "-", "o", "")
 
@@ -71,34 +74,33 @@ class StackedChart:
 
     def draw(self) -> Drawing:
         labels = [part.label for part in self.parts]
-        head, height = under(self.subtitle) + legend_height(labels), 26 * len(self.rows)
-        canvas = Canvas(head + height + 8, self.title, self.subtitle)
+        rows, head = RowLabels(self.rows, ROW), under(self.subtitle) + legend_height(labels)
+        canvas = Canvas(head + rows.total + 8, self.title, self.subtitle)
         canvas.legend(labels, lambda index, x, y: self._box(canvas, index, x, y))
-        left = max(map(text_width, self.rows)) + 8
-        axes = canvas.axes(left, head, WIDTH - left, height)
-        axes.set_ylim(len(self.rows) - 0.5, -0.5)
-        axes.set_yticks(range(len(self.rows)), self.rows)
-        axes.tick_params(axis="y", labelcolor=TEXT.light, pad=6)
+        width = WIDTH - rows.left
+        axes = canvas.axes(rows.left, head, width, rows.total)
+        rows.scale(axes)
+        rows.write(canvas, axes, head)
         axes.spines["bottom"].set_visible(False)
         axes.spines["left"].set_visible(True)
         axes.spines["left"].set_color(MUTED.light)
         axes.set_xticks([])
         totals = [sum(values) for values in self.values]
         room = max(text_width(f"{total:.1f}") for total in totals) + 8
-        axes.set_xlim(0, max(totals) * (WIDTH - left) / (WIDTH - left - room))
+        axes.set_xlim(0, max(totals) * width / (width - room))
         for row, values in enumerate(self.values):
             reached = 0.0
             for part, value in zip(self.parts, values, strict=True):
                 if value > 0:
-                    axes.barh(row, value, 0.7, reached, **part.fill())
+                    axes.barh(rows.at(row), value, BAR / rows.row, reached, **part.fill())
                     reached += value
             axes.annotate(
                 f"{reached:.1f}",
-                (reached, row),
+                (reached, rows.at(row)),
                 (4, 0),
                 textcoords="offset points",
                 va="center",
-                size=SIZE - 0.5,
+                size=SIZE,
                 color=TEXT.light,
             )
         return canvas.figure

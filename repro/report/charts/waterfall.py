@@ -83,7 +83,7 @@ def _draw_panel(axes: Axes, panel: Waterfall) -> None:
     axes.set_ylim(len(panel.rows) - 0.5, -0.5)
     axes.set_yticks([])
     axes.grid(axis="x", color=GRID.light, linewidth=0.8)
-    axes.locator_params(axis="x", nbins=7)
+    axes.locator_params(axis="x", nbins=4)
     at, reached = panel.start[1], [panel.start[1]]
     _total(axes, 0, at)
     for row, (_label, step) in enumerate(panel.steps, 1):

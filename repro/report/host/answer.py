@@ -54,8 +54,9 @@ def measured(_: Translate, host: MeasuredHost) -> str:
     levels = list(levels_of(host).values())
     exact, derived = levels.count(AS_PUBLISHED), levels.count(DERIVED)
     text = _(
-        "Measured on {gpus}, {when}: {ran} of the {all} published cases ran, {exact} in their published configuration and "
-        "{derived} shrunk or otherwise derived ({programs}){against}."
+        "Measured on {gpus}, {when}: {ran} of the {all} published cases ran, {exact} in their published configuration ({newest} "
+        "of them with the newest code, which the tables below have) and {derived} shrunk or otherwise derived "
+        "({programs}){against}."
     )
     return text.format(
         gpus=gpus_text(_, host) or host.name,
@@ -64,6 +65,7 @@ def measured(_: Translate, host: MeasuredHost) -> str:
         all=len(levels),
         programs=listed(_, _ran_with(_, host)) or "–",
         exact=exact,
+        newest=len(factors(host)),
         derived=derived,
         against=_against(_, host),
     )
@@ -213,6 +215,12 @@ def believed(_: Translate, host: MeasuredHost) -> str:
     if older := len(every) - len(rows):
         text = _("Comparisons left out, as they were measured only with older code of their program: {n}.")
         sentences.append(text.format(n=older))
+    if shared := sum(row.shared for row in rows):
+        text = _(
+            "Comparisons marked “shared host”: {n}. Another program used the host's processors meanwhile, which slows what waits "
+            "for them, and no other run has these configurations."
+        )
+        sentences.append(text.format(n=shared))
     if verdicts and not judged:
         sentences.append(
             _(

@@ -102,12 +102,13 @@ def ends(row: HostRow) -> tuple[float, float] | None:
 
 
 def with_interval(_: Translate, row: HostRow | None, written: Written = numbers.ratio) -> Cell:
-    """A row's ratio, with its interval, how many sessions it is of, and whether it is of the steady state or of older code."""
+    """A row's ratio, with its interval, how many sessions it is of, and whether it is of the steady state, of older code or of
+    a host that another program used as well."""
     if row is None or row.ratio is None:
         return NONE
     sessions = _("n\u00a0=\u00a0{n}").format(n=len(row.sessions))
     by_rule = _("steady; by the rule {ratio}").format(ratio=written(row.by_rule)) if row.in_steady_state else ""
-    marks = (by_rule, "" if row.current else _("older code"))
+    marks = (by_rule, "" if row.current else _("older code"), _("shared host") if row.shared else "")
     parts = filter(None, (interval(row, written), sessions, *marks))
     return Cell(written(row.ratio.value), row.ratio.value, note=_(", ").join(parts))
 

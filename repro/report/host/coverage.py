@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from repro.perfmodel.work import ModelJob
 from repro.published.cases import Case, Catalogue
 from repro.report.charts.coverage import AS_PUBLISHED, AUDITED, DERIVED, NOTHING, CoveredCase
 from repro.report.host.cells import family, name
@@ -54,28 +53,24 @@ def levels_of(host: MeasuredHost) -> dict[str, int]:
 
 
 def covered_cases(_: Translate, catalogue: Catalogue, case_levels: dict[str, int]) -> tuple[CoveredCase, ...]:
-    """What the matrix of coverage draws of these levels; cases that are the same training count once."""
+    """What the matrix of coverage draws of these levels."""
     dates = {report.id: report.date for report in catalogue.reports if report.ported}
     several = [family(report_id) for report_id in dates]
-    trainings: dict[tuple, list[Case]] = {}
-    for case in catalogue.ported:
-        trainings.setdefault((case.report, ModelJob.of(case)), []).append(case)
     return tuple(
         CoveredCase(
-            name(family(cases[0].report))
-            + (f" {dates[cases[0].report]}" if several.count(family(cases[0].report)) > 1 else ""),
-            cases[0].layout.world_size,
-            " = ".join(_label(_, case) for case in cases),
-            min(case_levels[case.name] for case in cases),
+            name(family(case.report)) + (f" {dates[case.report]}" if several.count(family(case.report)) > 1 else ""),
+            _varied(_, case),
+            case.layout.world_size,
+            case_levels[case.name],
         )
-        for cases in trainings.values()
+        for case in catalogue.ported
     )
 
 
-def _label(_: Translate, case: Case) -> str:
-    """What tells a case from the others of its report on as many GPUs: its label, else its batch."""
+def _varied(_: Translate, case: Case) -> str:
+    """What a report varies besides the number of GPUs: its case's label without the sizes of the layout, else its batch."""
     if case.label:
-        return case.label
+        return case.label.removesuffix(str(case.layout)).rstrip()
     sharded = _(", sharded") if case.optimizer_sharding else ""
     return f"bs {case.micro_batch}{sharded}"
 

@@ -10,7 +10,6 @@ from repro.models.programs import KINDS, PUBLISHED, TUNED
 from repro.published.cases import Case, Catalogue
 from repro.report.charts.coverage import CoverageChart
 from repro.report.charts.figure import FigureSpec
-from repro.report.charts.figure import gpus_text as gpus_count
 from repro.report.charts.forest import ForestChart, ForestPoint, ForestRow
 from repro.report.charts.overlay import OverlayChart, OverlayLine, OverlayPanel
 from repro.report.charts.rows import DotChart
@@ -209,7 +208,7 @@ def coverage_figure(catalogue: Catalogue, levels: dict[str, int]) -> FigureSpec:
     def chart(_: Translate) -> CoverageChart:
         return CoverageChart(
             _("Published cases covered here"),
-            _("by report and number of GPUs of the published case"),
+            _("a box per case, by report and number of GPUs of the published case"),
             covered_cases(_, catalogue, levels),
             (
                 _("run in the published configuration"),
@@ -217,14 +216,14 @@ def coverage_figure(catalogue: Catalogue, levels: dict[str, int]) -> FigureSpec:
                 _("audited only, not run"),
                 _("neither run nor audited"),
             ),
-            {n: gpus_count(_, n) for n in sorted({case.layout.world_size for case in catalogue.ported})},
+            _("GPUs"),
         )
 
     return FigureSpec(
         "coverage",
         chart,
         lambda _: _(
-            "bs: batch size per GPU; DP, MP, 2D and PP name a layout of data x tensor x pipeline parallel sizes. Cases that "
-            "are the same training count once."
+            "bs: batch size per GPU. DP: data parallelism, MP: tensor parallelism, 2D: both, PP: pipeline parallelism. A case "
+            "run by either program counts as run."
         ),
     )

@@ -15,6 +15,7 @@ from repro.utils.i18n import LANGUAGES
 
 NOTES = "notes.toml"
 EXPERIMENTS = "experiment"
+SHARED = "shared"
 AROUND = 25
 NUMBER = (int, float)
 PLACEHOLDER = re.compile(
@@ -57,10 +58,14 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Notes:
-    """`texts` by language, paragraphs separated by an empty line; empty where there are none."""
+    """`texts` by language, paragraphs separated by an empty line; empty where there are none.
+
+    `shared` has how the ids of runs begin that shared the host's processors with another program than runs like them.
+    """
 
     texts: dict[str, str]
     experiments: tuple[Experiment, ...] = ()
+    shared: tuple[str, ...] = ()
 
 
 KINDS: dict[str, type | tuple[type, ...]] = {
@@ -78,11 +83,13 @@ def read(folder: Path) -> Notes:
     """Read the notes in a host's folder; RecordError names what is wrong with them."""
     file = folder / NOTES
     texts = read_toml(file)
-    experiments = texts.pop(EXPERIMENTS, [])
+    experiments, shared = texts.pop(EXPERIMENTS, []), texts.pop(SHARED, [])
+    if not isinstance(shared, list) or not all(isinstance(begin, str) and begin for begin in shared):
+        raise RecordError(f'{file}: {SHARED}: name the runs by how their ids begin, such as {SHARED} = ["20261127-03"]')
     if unknown := [name for name, text in texts.items() if name not in LANGUAGES or not isinstance(text, str)]:
         raise RecordError(
             f"{file}: {', '.join(unknown)}: it has a text for each of {', '.join(LANGUAGES)}, "
-            f"tables [[{EXPERIMENTS}]] and no more"
+            f"{SHARED}, tables [[{EXPERIMENTS}]] and no more"
         )
     if claims := [(name, claim) for name, text in texts.items() if (claim := _claim(text))]:
         raise RecordError(
@@ -95,7 +102,9 @@ def read(folder: Path) -> Notes:
     if not isinstance(experiments, list):
         raise RecordError(f"{file}: {EXPERIMENTS}: write each as a table of its own, [[{EXPERIMENTS}]]")
     return Notes(
-        texts, tuple(_experiment(file, number, experiment) for number, experiment in enumerate(experiments, 1))
+        texts,
+        tuple(_experiment(file, number, experiment) for number, experiment in enumerate(experiments, 1)),
+        tuple(shared),
     )
 
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TypeVar
 
 import pandas as pd
 
@@ -34,7 +35,7 @@ from repro.perfmodel.predict import expect_unit
 from repro.perfmodel.work import ModelJob
 from repro.planning.derived import case_of
 from repro.published.cases import Catalogue, load_catalogue
-from repro.report.host.notes import Notes, read
+from repro.report.host.notes import NOTES, SHARED, Notes, read
 from repro.report.host.rows import HostRow, RatioGoal, RunRatio, rows
 from repro.report.host.run import KeptRun, load_run
 from repro.runs import digests, program_versions
@@ -47,6 +48,7 @@ from repro.utils.i18n import LANGUAGES
 from repro.utils.paths import DATA
 from repro.utils.stats import median
 
+T = TypeVar("T")
 GOALS = DATA / "reproduced"
 BUSY = 50
 """Utilisation in per cent from which on a sample of a GPU counts as one under load."""
@@ -71,6 +73,26 @@ class MeasuredHost:
     def measured(self) -> list[KeptRun]:
         """The runs that measured speed on GPUs."""
         return [kept_run for kept_run in self.runs if kept_run.measures_speed]
+
+    def is_shared(self, kept_run: KeptRun) -> bool:
+        """Whether another program used the host's processors during a run."""
+        return kept_run.run.id.startswith(self.notes.shared)
+
+    @cached_property
+    def throughputs(self) -> list[tuple[KeptRun, Result]]:
+        """Every result with a throughput that counts."""
+        every = [(kept_run, result) for kept_run in self.measured for result in kept_run.results if result.throughputs]
+        return self._counting(every, lambda result: result.unit.name)
+
+    def _counting(self, of_runs: Iterable[tuple[KeptRun, T]], name: Callable[[T], Hashable]) -> list[tuple[KeptRun, T]]:
+        """What runs have, without that of a shared host where another run has what is named the same."""
+        every = list(of_runs)
+        alone = {name(of_run) for kept_run, of_run in every if not self.is_shared(kept_run)}
+        return [
+            (kept_run, of_run)
+            for kept_run, of_run in every
+            if not self.is_shared(kept_run) or name(of_run) not in alone
+        ]
 
     @cached_property
     def sessions(self) -> dict[str, str]:
@@ -106,9 +128,8 @@ class MeasuredHost:
         """
         ours = [
             (kept_run, result)
-            for kept_run in self.measured
-            for result in kept_run.results
-            if result.throughputs and not result.unit.baseline_of and result.unit.world_size > 1
+            for kept_run, result in self.throughputs
+            if not result.unit.baseline_of and result.unit.world_size > 1
         ]
         models = {
             result.unit.model for _kept_run, result in ours if result.unit.world_size > result.unit.config.layout.data
@@ -127,6 +148,7 @@ class MeasuredHost:
                 None,
                 ratio(result.throughputs, value) if value else None,
                 session=self.sessions[kept_run.run.id],
+                shared=self.is_shared(kept_run),
             )
             for kept_run, result in ours
             if (key := (kept_run.run.id, result.unit.name)) in expected
@@ -145,17 +167,17 @@ class MeasuredHost:
     @cached_property
     def programs(self) -> tuple[str, ...]:
         """Which training programs of OneFlow's have a throughput."""
-        units = (result.unit for kept_run in self.measured for result in kept_run.results if result.throughputs)
+        units = (result.unit for _kept_run, result in self.throughputs)
         return tuple(dict.fromkeys(unit.program for unit in units if not unit.baseline_of))
 
     @cached_property
     def configurations(self) -> list[HostRow]:
         """Every configuration by itself, over nothing."""
         return rows(
-            RunRatio(kept_run, result, None, None, session=self.sessions[kept_run.run.id])
-            for kept_run in self.measured
-            for result in kept_run.results
-            if result.throughputs
+            RunRatio(
+                kept_run, result, None, None, session=self.sessions[kept_run.run.id], shared=self.is_shared(kept_run)
+            )
+            for kept_run, result in self.throughputs
         )
 
     @cached_property
@@ -170,16 +192,17 @@ class MeasuredHost:
         ]
 
     def _relations(self, of: Callable[[Iterable[Result]], list[Relation]]) -> Iterator[RunRatio]:
-        for kept_run in self.measured:
-            for relation in of(kept_run.results):
-                yield RunRatio(
-                    kept_run,
-                    relation.result,
-                    relation.base,
-                    relation.ratio,
-                    relation.steady,
-                    self.sessions[kept_run.run.id],
-                )
+        every = [(kept_run, relation) for kept_run in self.measured for relation in of(kept_run.results)]
+        for kept_run, relation in self._counting(every, lambda one: (one.result.unit.name, one.base.unit.name)):
+            yield RunRatio(
+                kept_run,
+                relation.result,
+                relation.base,
+                relation.ratio,
+                relation.steady,
+                self.sessions[kept_run.run.id],
+                self.is_shared(kept_run),
+            )
 
     @cached_property
     def newest_code(self) -> dict[tuple[str, str], str]:
@@ -248,9 +271,11 @@ def load(name: str, reproduced: Path = REPRODUCED, data: Path = GOALS) -> Measur
     archived = (*(kept_run.run for kept_run in runs), *preflights)
     if unsigned := [text for run in archived for good, text in signed_as_listed(run.path) if not good]:
         raise RecordError("\n".join(unsigned))
-    goals = goals_for(name, data)
+    goals, notes = goals_for(name, data), read(folder)
     runs.sort(key=lambda kept_run: kept_run.run.id)
-    return MeasuredHost(name, folder, tuple(runs), tuple(preflights), goals, read(folder))
+    if unknown := [begin for begin in notes.shared if not any(of.run.id.startswith(begin) for of in runs)]:
+        raise RecordError(f"{folder / NOTES}: {SHARED}: no kept run begins with {', '.join(unknown)}")
+    return MeasuredHost(name, folder, tuple(runs), tuple(preflights), goals, notes)
 
 
 def goals_for(host: str, data: Path = GOALS) -> tuple[RatioGoal, ...]:

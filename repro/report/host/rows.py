@@ -83,7 +83,8 @@ class RunRatio:
 
     `base` is a baseline, the same training on one GPU, the published program, or None for an expectation.
     `ratio` is None where there is nothing to compare with; `steady` is the same in the steady state, where it is known.
-    `session` is that of the run; measurements without one count as of one session.
+    `session` is that of the run; measurements without one count as of one session. `shared` is whether another program used
+    the host's processors meanwhile.
     """
 
     kept_run: KeptRun
@@ -92,6 +93,7 @@ class RunRatio:
     ratio: Ratio | None
     steady: float | None = None
     session: str = ""
+    shared: bool = False
 
     @property
     def configuration(self) -> str:
@@ -162,6 +164,11 @@ class HostRow:
     def sessions(self) -> tuple[str, ...]:
         """The sessions of the runs that count, oldest first."""
         return tuple(dict.fromkeys(measurement.session for measurement in self.measurements))
+
+    @property
+    def shared(self) -> bool:
+        """Whether another program used the host's processors during every run that counts."""
+        return all(measurement.shared for measurement in self.measurements)
 
     @property
     def in_steady_state(self) -> bool:

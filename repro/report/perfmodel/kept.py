@@ -19,11 +19,17 @@ from repro.runs.digests import REPRODUCED
 def kept_measurements(reproduced: Path = REPRODUCED) -> list[MeasuredTraining]:
     """Every distinct training that was measured with a program's newest code, by program and GPU, of all hosts.
 
-    A training that several runs measured counts once, with the figures of the newest. RecordError if a run cannot be read
-    or is not as it was recorded.
+    A training that several runs measured counts once, with the figures of the newest. Runs beside which another program used
+    the host's processors do not count. RecordError if a run cannot be read or is not as it was recorded.
     """
     read = [load(name, reproduced) for name in hosts(reproduced)]
-    rows = [row for host in read for kept_run in host.measured for row in _rows(host, kept_run)]
+    rows = [
+        row
+        for host in read
+        for kept_run in host.measured
+        if not host.is_shared(kept_run)
+        for row in _rows(host, kept_run)
+    ]
     if not rows:
         return []
     frame = pd.DataFrame(rows).sort_values(["run", "repeats"], kind="stable")

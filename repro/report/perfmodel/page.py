@@ -149,25 +149,27 @@ def _outcome(_: Callable, story: ModelReportData) -> Section:
     beyond = held_out[held_out["model_error"].abs() > GOALS["worst"]]
     texts = [
         _(
-            "The constants were fitted on {cases} cases ({trained} distinct trainings): single-GPU cases and "
-            "data-parallel cases on several nodes and, for each report and model shape, only the first batch size. "
-            "The other {held_out} were held out; {printed} of them have a published memory. Cases that are the same "
-            "training, such as `2D_8x1x1_16_1536x16` and `DP_8x1x1_16_1536x16`, count once, with the mean of their "
-            "figures."
+            "The constants were fitted on {fitted} of the {all} published cases: single-GPU cases and data-parallel cases on "
+            "several nodes and, for each report and model shape, only the first batch size. The other {held_out} were held "
+            "out. This page counts trainings: cases that are the same training, such as `2D_8x1x1_16_1536x16` and "
+            "`DP_8x1x1_16_1536x16`, count once, with the mean of their figures. So the {fitted} cases are {trained} trainings "
+            "and the {held_out} held-out cases {checked}; the memory of {printed} of these was published."
         ).format(
-            cases=sum(story.trained["names"].str.count(", ") + 1),
+            fitted=_cases(story.trained),
+            all=_cases(story.results),
+            held_out=_cases(held_out),
             trained=len(story.trained),
-            held_out=speed.cases,
+            checked=speed.cases,
             printed=memory.cases,
         )
     ]
     if len(beyond):
         texts.append(
             _(
-                "The goal for the worst error is missed by {n} of {cases}: {names}. All others lie within {worst}."
+                "The goal for the worst error is missed by {n} of {trainings} trainings: {names}. All others lie within {worst}."
             ).format(
                 n=len(beyond),
-                cases=speed.cases,
+                trainings=speed.cases,
                 names=_(", ").join(f"`{row.name}` ({row.model_error:+.1%})" for row in _rows(beyond)),
                 worst=f"{held_out.drop(beyond.index)['model_error'].abs().max():.1%}",
             )
@@ -177,7 +179,7 @@ def _outcome(_: Callable, story: ModelReportData) -> Section:
         "size or number of GPUs. They are therefore shown separately from the others and next to a trivial "
         'prediction. "Nearest" takes samples/s and memory per GPU from the training case of the same shape with the '
         "closest number of GPUs, then the closest batch size; without such a case there is no prediction, so this "
-        'column has fewer cases. "Without its family" is this model fitted without any case of the same family: both '
+        'column has fewer trainings. "Without its family" is this model fitted without any case of the same family: both '
         "ResNet50 reports, BERT, GPT-2 small, and the GPTs of 2021 are one family each. Each cell has the median and "
         "the largest error."
     )
@@ -189,6 +191,11 @@ def _outcome(_: Callable, story: ModelReportData) -> Section:
         tables.kinds_table(_, held_out, "memory", "_memory"),
     )
     return Section("outcome", _("Outcome"), blocks)
+
+
+def _cases(trainings: pd.DataFrame) -> int:
+    """How many published cases these trainings are."""
+    return int((trainings["names"].str.count(", ") + 1).sum())
 
 
 def _rows(frame: pd.DataFrame) -> Iterator[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from operator import itemgetter
 
 import pandas as pd
@@ -14,6 +14,7 @@ from repro.perfmodel.errors import MODELS, summary
 from repro.perfmodel.hardware import ClusterModel
 from repro.perfmodel.predict import predict
 from repro.perfmodel.validation import PublishedRate
+from repro.report import numbers
 from repro.report.document import Cell, Column, Table
 from repro.report.tables import Field, count, decimals, factor, figure, percents, table
 from repro.utils.i18n import N_
@@ -82,14 +83,14 @@ def errors_table(_: Callable, name: str, results: pd.DataFrame) -> Table:
     }
     fields = (
         Field(_("Case"), lambda row: row["names"]),
-        Field(_("Kind of case"), lambda row: _(SHORT[row.kind])),
+        Field(_("Kind of case"), lambda row: _(SHORT[row.kind]), minor=True),
         Field(_("Published (samples/s)"), lambda row: row["throughput"], decimals(2)),
         Field(_("Modelled (samples/s)"), lambda row: row["model_throughput"], decimals(2)),
-        *(Field(titles[name], itemgetter(f"{name}_error"), _signed) for name in MODELS),
-        Field(_("Published (MiB)"), printed("memory"), count),
-        Field(_("Modelled (MiB)"), printed("model_memory"), count),
+        *(Field(titles[name], itemgetter(f"{name}_error"), _signed, minor=name != "model") for name in MODELS),
+        Field(_("Published (MiB)"), printed("memory"), count, minor=True),
+        Field(_("Modelled (MiB)"), printed("model_memory"), count, minor=True),
         Field(_("Memory error"), lambda row: row["model_memory_error"], _signed),
-        Field(_("Megatron-LM's memory error"), lambda row: row["megatron_memory_error"], _signed),
+        Field(_("Megatron-LM's memory error"), lambda row: row["megatron_memory_error"], _signed, minor=True),
     )
     return table(name, (row for _index, row in results.iterrows()), fields)
 
@@ -115,7 +116,7 @@ def kinds_table(_: Callable, results: pd.DataFrame, name: str, of: str) -> Table
     ]
     columns = (
         Column(_("Kind of case")),
-        *(Column(title, numeric=True) for title in (_("Cases"), *(titles[model] for model in MODELS))),
+        *(Column(title, numeric=True) for title in (_("Trainings"), *(titles[model] for model in MODELS))),
     )
     rows = tuple(
         (
@@ -211,23 +212,28 @@ def kept_table(_: Callable, checks: pd.DataFrame) -> Table:
     """Each training measured by kept runs, with its prediction."""
     fields = (
         Field(_("Measurement"), itemgetter("name")),
-        Field(_("Program"), itemgetter("program")),
+        Field(_("Program"), itemgetter("program"), minor=True),
         Field("GPU", itemgetter("gpu")),
-        Field(_("Used for"), lambda row: _("fit") if row["fitted"] else _("check")),
-        Field(_("Newest run"), itemgetter("run")),
-        Field(_("Number of runs"), lambda row: len(row["runs"]), count),
-        Field(_("Measured (samples/s)"), itemgetter("throughput"), decimals(1)),
-        Field(_("Lowest"), itemgetter("lowest"), decimals(1)),
-        Field(_("Highest"), itemgetter("highest"), decimals(1)),
+        Field(_("Used for"), lambda row: _("fit") if row["fitted"] else _("check"), minor=True),
+        Field(_("Newest run"), itemgetter("run"), minor=True),
+        Field(_("Measured (samples/s)"), _measured, numeric=True),
         Field(_("Modelled (samples/s)"), itemgetter("modelled"), decimals(1)),
         Field(_("Error"), itemgetter("error"), _signed),
-        Field(_("Launches"), itemgetter("launch"), percents(0)),
-        Field(_("Measured (MiB)"), itemgetter("memory_mib"), count),
-        Field(_("Modelled (MiB)"), itemgetter("modelled_memory"), count),
-        Field(_("Memory error"), itemgetter("memory_error"), _signed),
+        Field(_("Launches"), itemgetter("launch"), percents(0), minor=True),
+        Field(_("Measured (MiB)"), itemgetter("memory_mib"), count, minor=True),
+        Field(_("Modelled (MiB)"), itemgetter("modelled_memory"), count, minor=True),
+        Field(_("Memory error"), itemgetter("memory_error"), _signed, minor=True),
     )
     rows = (row for _index, row in checks.iterrows())
-    return table("kept", rows, fields, _("Every training that kept runs measured:"))
+    caption = _("Every training that kept runs measured, in parentheses its lowest and highest repeat in n runs:")
+    return table("kept", rows, fields, caption)
+
+
+def _measured(row: pd.Series) -> Cell:
+    """The throughput of the newest run, with those of all repeats of all runs where there are several."""
+    several = len(row["runs"]) > 1 or row["lowest"] < row["highest"]
+    span = numbers.span(numbers.fixed(row[end], 1) for end in ("lowest", "highest"))
+    return replace(figure(row["throughput"], 1), note=f"{span}, n\u00a0=\u00a0{len(row['runs'])}" if several else "")
 
 
 def megatron_table(_: Callable, checks: Iterable[PublishedRate]) -> Table:

@@ -104,7 +104,7 @@ def findings(
         *first,
         *(
             Column(_(title), minor=title not in ON_A_PHONE)
-            for title in (*ON_A_PHONE, N_("Kind"), N_("Printed"), N_("Recomputed"), N_("According to other sources"))
+            for title in (*ON_A_PHONE, N_("Printed"), N_("Recomputed"), N_("According to other sources"))
         ),
     )
     rows = tuple(
@@ -178,8 +178,8 @@ def _row(_: Translate, finding: Finding) -> tuple[Cell, ...]:
         why = _("{rule}; {evidence}").format(rule=why, evidence=finding.evidence.text(_))
     return (
         Cell(place(_, finding)),
-        Cell(_(SEVERITIES[finding.severity]), tone=TONES[finding.severity]),
-        *words(why, _(KINDS[finding.kind])),
+        Cell(_(SEVERITIES[finding.severity]), note=_(KINDS[finding.kind]), tone=TONES[finding.severity]),
+        Cell(why),
         Cell(finding.printed, claim=finding.claim),
         *words(finding.recomputed or "–", _elsewhere(_, finding)),
     )

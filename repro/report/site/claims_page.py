@@ -25,24 +25,30 @@ COVERAGE = {
 }
 
 
-def build(language: str, claims: Sequence[Claim], comparisons: Sequence[dict] = ()) -> Document:
+def build(language: str, claims: Sequence[Claim], comparisons: Sequence[dict]) -> Document:
     """The page in one language; `comparisons` are the rows of `repro.report.site.comparisons`."""
     _ = catalogue(language).gettext
     lead = _(
         "Every published throughput, speed-up and memory figure: {n} claims of {cases} cases. Each links to the original "
-        "at a fixed commit and says how to check it. For programs: [claims.csv](reports/claims.csv)."
-    ).format(n=len(claims), cases=len({claim.case.name for claim in claims}))
+        "at a fixed commit and says how to check it. [claims.csv](reports/claims.csv), for programs, has {rows} rows: these "
+        "{n} and the {ratios} ratios to other frameworks of the [second table](#comparisons)."
+    ).format(
+        n=len(claims),
+        cases=len({claim.case.name for claim in claims}),
+        rows=len(claims) + len(comparisons),
+        ratios=len(comparisons),
+    )
     text = Text(
         _(
             "“Modelled” is what the performance model expects on the published V100 cluster; for × 1.10, nine in ten cases lie "
             "between 1/1.10 and 1.10 times that. “Measured” is the newest kept run of exactly this case, by the port of the "
-            "published program if that has run. Only the port on V100s can confirm or refute a published speed."
+            "published program if that has run. Only the port on V100s can show whether OneFlow 0.8.0 reaches a published speed."
         )
     )
     cases = [_case(_, list(group)) for _name, group in groupby(claims, key=lambda claim: claim.case.name)]
     sections = (
         Section("claims", _("Claims"), (text, _table(_, claims))),
-        *([_compared(_, comparisons)] if comparisons else []),
+        _compared(_, comparisons),
         Section("check", _("Case by case: source, evidence, how to check")),
         *cases,
     )

@@ -52,9 +52,11 @@ def build(
 
 def result(_: Translate, audit: Audit, hosts: Sequence[MeasuredHost], claims: Sequence[Claim]) -> list[Block]:
     """The first screen: the answer in a sentence, what it rests on, and what was measured."""
-    answers: list[Block] = [Text(short(_, claims)), Items(tuple(answer(_, audit, hosts, claims)))]
-    measured = speed.table(_, hosts)
-    return [*answers, measured, Text(speed.how_to_read(_))] if measured else answers
+    concluded = [text for text in (_concluded(_, hosts, claims), _measured(_, hosts, claims)) if text]
+    table = speed.table(_, hosts)
+    shown: tuple[Block, ...] = (table, Text(speed.how_to_read(_))) if table else ()
+    rest = Items((_audited(_, audit, claims), _published(_, audit)))
+    return [Text(short(_, claims)), Items(tuple(concluded)), *shown, rest]
 
 
 def short(_: Translate, claims: Sequence[Claim]) -> str:
@@ -71,20 +73,9 @@ def short(_: Translate, claims: Sequence[Claim]) -> str:
             "**Some published throughputs contradict their own report, and none has been measured again on V100s.**"
         )
     return _(
-        "**The audit found no published throughput that other published figures contradict. Whether they can be "
-        "reproduced is open: they have not been run on V100s yet.**"
+        "**Whether the published throughputs can be reproduced is open: they have not been run on V100s yet. The audit "
+        "found none that the other figures of its report contradict.**"
     )
-
-
-def answer(_: Translate, audit: Audit, hosts: Sequence[MeasuredHost], claims: Sequence[Claim]) -> list[str]:
-    """What was measured and may be concluded, then what was audited and published; each follows from the data."""
-    texts = (
-        _concluded(_, hosts, claims),
-        _measured(_, hosts, claims),
-        _audited(_, audit, claims),
-        _published(_, audit),
-    )
-    return [text for text in texts if text]
 
 
 def _published(_: Translate, audit: Audit) -> str:
@@ -124,7 +115,9 @@ def _audited(_: Translate, audit: Audit, claims: Sequence[Claim]) -> str:
         text = _("{text} {more}").format(text=text, more=_weightiest(_, findings))
     if wrong:
         return text + _(" They put the throughput of {names} in doubt.").format(names=_(", ").join(wrong))
-    return text + _(" No finding changes the throughput of a case.")
+    return text + _(
+        " No finding corrects the throughput of a case; [the history](history.html) limits what some can be compared with."
+    )
 
 
 def _weightiest(_: Translate, findings: Sequence[Finding]) -> str:
@@ -137,7 +130,7 @@ def _measured(_: Translate, hosts: Sequence[MeasuredHost], claims: Sequence[Clai
     """How many cases were run on what."""
     every = [claim for claim in claims if claim.metric == THROUGHPUT]
     count = Counter(claim.coverage for claim in every)
-    gpus = dict.fromkeys(speed.gpu(host) for host in hosts if host.measured)
+    gpus = speed.short_names([host for host in hosts if host.measured]).values()
     if not gpus:
         return _("**Measured:** nothing yet, so there is no verdict.")
     text = _("**Measured:** {ran} of the {cases} cases on {gpus}: {forms}.").format(
@@ -168,14 +161,11 @@ def _concluded(_: Translate, hosts: Sequence[MeasuredHost], claims: Sequence[Cla
         return _(
             "**Verdicts:** {reproduced} reproduced, {faster} faster, {slower} slower, {inconclusive} inconclusive."
         ).format(**{name: outcomes[name] for name in (*DECIDED, "inconclusive")})
-    stays_open = _(
-        "How fast the published cases are on V100s stays open: none was available, and **no case has a verdict**."
-    )
+    open_still = _("**No case has a verdict:** none was run on V100s.")
     ratios = speed.conclusion(_, hosts)
     gpus = listed(_, speed.short_names([host for host in hosts if host.measured]).values())
-    text = _("**You may conclude** for the throughput of OneFlow 0.8.0 on {gpus}: {ratios}.")
-    text = text.format(gpus=gpus, ratios=ratios)
-    return _("{text} {more}").format(text=text, more=stays_open) if ratios else stays_open
+    text = _("**You may conclude** on {gpus}, from 95% intervals over sessions: {ratios} {more}")
+    return text.format(gpus=gpus, ratios=ratios, more=open_still) if ratios else open_still
 
 
 def _wrong(claims: Sequence[Claim]) -> list[str]:

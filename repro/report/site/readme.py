@@ -52,6 +52,8 @@ def linked(text: str, language: str) -> str:
 
 def _file(page: str, language: str) -> str:
     """The file of the repository that has what a page of the site shows."""
+    if page == "history":
+        return f"reports/published/history.{language}.md"
     if page.startswith("report-"):
         return f"reports/published/{page.removeprefix('report-')}.{language}.md"
     if page.startswith("host-"):

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 
 from repro.perfmodel.hardware import describe
 from repro.perfmodel.plan_table import duration, plan_rows
-from repro.planning.plan import verdict_looks
+from repro.planning.plan import make_plan, verdict_looks
+from repro.planning.program_data import with_data
+from repro.planning.rehearsal import make_rehearsal_plan
+from repro.published.cases import load_catalogue
 from repro.published.claim_ids import THROUGHPUT
 from repro.report.document import Cell, Code, Column, Document, Items, Section, Table, Text
 from repro.report.host.results import MeasuredHost
@@ -52,6 +55,14 @@ def _without_gpu(_: Translate, hosts: Sequence[MeasuredHost]) -> Section:
     """What a reviewer can check on any machine, the quickest first; `Takes` was seen on two CPU cores."""
     rows = [
         words(
+            "`make bench MODEL=gpt`",
+            _("3 minutes, its set-up included"),
+            _(
+                "the whole path from plan to report: every GPT layout, with a tiny shape, prints the losses of one process"
+            ),
+            _("ends with `{line}`").format(line=_benched()),
+        ),
+        words(
             "`make audit CHECK=1`",
             _("seconds"),
             _("every published figure against its own report and the others; the findings, errors first"),
@@ -81,7 +92,7 @@ def _without_gpu(_: Translate, hosts: Sequence[MeasuredHost]) -> Section:
         ),
         words(
             "`make test`",
-            _("12 minutes"),
+            _("14 minutes, its set-up included"),
             _("the code: lint, types, and every test that needs neither root nor Docker"),
             _("ends with `{line}`").format(line=last_lines.TESTED),
         ),
@@ -89,7 +100,7 @@ def _without_gpu(_: Translate, hosts: Sequence[MeasuredHost]) -> Section:
             "`make rehearse MODEL=resnet50 MAX_RANKS=2 ITERATIONS=20`",
             _("3 minutes"),
             _("every ResNet50 case from its data to its log and report, on processors with tiny widths"),
-            _("as many cases ran to their end as were rehearsed; a report, without any speed"),
+            _("ends with `{line}`").format(line=_rehearsed()),
         ),
     ]
     columns = (
@@ -98,8 +109,21 @@ def _without_gpu(_: Translate, hosts: Sequence[MeasuredHost]) -> Section:
         Column(_("Checks"), minor=True),
         Column(_("Expected result")),
     )
-    caption = _("Times on two CPU cores, once everything is installed.")
+    caption = _("Times on two CPU cores; where set-up is not mentioned, once everything is installed.")
     return Section("without-gpu", _("Without a GPU"), (Table("without-gpu", columns, tuple(rows), caption),))
+
+
+def _benched() -> str:
+    """How the last line of `make bench MODEL=gpt` begins on a machine without GPUs."""
+    plan = with_data(make_plan(load_catalogue().select("gpt"), gpus=0))
+    return last_lines.benched(len(plan.units), len(plan.units))
+
+
+def _rehearsed() -> str:
+    """How that of the rehearsal begins which is proposed."""
+    plan = make_rehearsal_plan(load_catalogue().select("resnet50"), most_ranks=2, iterations=20)
+    cases = sum(len(unit.stands_for) + len(unit.derived_from) for unit in plan.units)
+    return last_lines.rehearsed(cases, cases)
 
 
 def _ratios(_: Translate, hosts: Sequence[MeasuredHost]) -> Section | None:
@@ -108,8 +132,9 @@ def _ratios(_: Translate, hosts: Sequence[MeasuredHost]) -> Section | None:
         return None
     text = Text(
         _(
-            "On a GPU of the same model, `make bench PROGRAM=published,tuned BASELINES=pytorch,pytorch-unfused` gives ratios "
-            "to compare with these; `MODEL=gpt` takes `megatron,megatron-unfused` as well. The ranges are over "
+            "On a GPU of the same model, `make bench PROGRAM=published,tuned BASELINES=pytorch,pytorch-compiled,pytorch-unfused` "
+            "gives ratios to compare with these; `MODEL=gpt` takes `megatron,megatron-unfused` as well. Port: computes what was "
+            "published. Tuned: the same model with faster operators and settings. The ranges are over "
             "configurations and few sessions (n), so they are no tolerances. The "
             "host's page has every configuration, with an interval where there are several sessions. No published figure is "
             "judged by this."

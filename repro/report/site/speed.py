@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from repro.models.programs import KINDS, PUBLISHED, TUNED
 from repro.models.variants import MEGATRON
 from repro.report import numbers, tables
 from repro.report.document import Cell, Table
-from repro.report.host.answer import NAMED, sizes
+from repro.report.host.answer import sizes
 from repro.report.host.cells import listed, subject
 from repro.report.host.configurations import configuration_name
 from repro.report.host.measured import current, grouped, ratio_span, span_by_rule
@@ -22,41 +24,82 @@ from repro.utils.i18n import N_, Translate
 
 MODEL = re.compile(r"\b[A-Z]{1,3}\d{2,4}\b")
 """A GPU's model within the name that its driver gives it."""
-AS_PUBLISHED = "as published"
-COMPARED = {
-    "pytorch": N_("PyTorch"),
-    "megatron": N_("Megatron-Core"),
-    AS_PUBLISHED: N_("the baselines that compute as published"),
+FRAMEWORKS = {"pytorch": "PyTorch", "megatron": "Megatron-Core"}
+TODAY, AS_PUBLISHED = "today", "as published"
+"""What a baseline computes: as people run its framework today, or what the published programs did."""
+FASTER, SLOWER = N_("faster than {framework} for {models}"), N_("slower than {framework} for {models}")
+DESCRIBED = {
+    PUBLISHED: N_("the **port** (the published program, rewritten for OneFlow 0.8.0)"),
+    TUNED: N_("the **tuned** program (the same model with faster operators and settings)"),
 }
-"""What the conclusion names: a framework as people run it today, or the baselines of both that compute as published."""
+
+
+@dataclass(frozen=True)
+class FrameworkRatios:
+    """A host's rows of one model over the baselines of one framework, in the published precision."""
+
+    host: MeasuredHost
+    rows: tuple[HostRow, ...]
+
+    @property
+    def model(self) -> str:
+        return subject(self.rows[0].unit)
+
+    @property
+    def framework(self) -> str:
+        return _framework(self.rows[0])
+
+    def over_fastest(self, program: str, computing: str) -> list[HostRow]:
+        """Of each configuration the row over the fastest of the baselines that compute so."""
+        mine = [row for row in self.rows if row.ratio and (row.unit.program, _computes(row)) == (program, computing)]
+        return [min(group, key=_ratio) for group in grouped(mine, configuration_name)]
+
+
+def comparisons(hosts: Sequence[MeasuredHost]) -> list[FrameworkRatios]:
+    """All of them with the newest code, by model, framework and host."""
+    of_hosts = [
+        FrameworkRatios(host, tuple(rows))
+        for host in hosts
+        for rows in grouped(_comparable(host.ratios), lambda row: (subject(row.unit), _framework(row)))
+    ]
+    order = list(FRAMEWORKS)
+    return sorted(of_hosts, key=lambda compared: (compared.model, order.index(compared.framework)))
 
 
 def table(_: Translate, hosts: Sequence[MeasuredHost]) -> Table | None:
-    """A row for each model, baseline and host: the ratios of both programs in the published precision; None without one."""
-    groups = [(host, group) for host in hosts for group in grouped(_comparable(host.ratios), _kind)]
-    if not groups:
+    """A row for each model, framework and host: the ratios of both programs; None without one."""
+    every = comparisons(hosts)
+    if not every:
         return None
-    groups.sort(key=lambda of: _kind(of[1][0]))  # hosts stay in their order
     names = short_names(hosts)
+
+    def titled(compared: FrameworkRatios) -> Cell:
+        return Cell(compared.model, note=FRAMEWORKS[compared.framework])
+
+    def measured_on(compared: FrameworkRatios) -> Cell:
+        host = compared.host.name
+        return Cell(f"[{names[host]}](host-{host}.html)", note=sizes(_, compared.rows))
+
     fields = (
-        Field(_("Model and baseline"), lambda of: Cell(subject(of[1][0].unit), note=of[1][0].base.label)),
-        Field(
-            _("Measured on"), lambda of: Cell(f"[{names[of[0].name]}](host-{of[0].name}.html)", note=sizes(_, of[1]))
-        ),
-        Field(_("Port / baseline"), lambda of: _range(_, of[1], PUBLISHED), numeric=True),
-        Field(_("Tuned / baseline"), lambda of: _range(_, of[1], TUNED), numeric=True),
+        Field(_("Model and framework"), titled),
+        Field(_("Measured on"), measured_on),
+        Field(_("Port / fastest"), partial(_range, _, PUBLISHED, TODAY), numeric=True),
+        Field(_("Tuned / fastest"), partial(_range, _, TUNED, TODAY), numeric=True),
+        Field(_("Port / as published"), partial(_range, _, PUBLISHED, AS_PUBLISHED), numeric=True, minor=True),
     )
-    caption = _("Throughput of OneFlow 0.8.0 / that of a baseline in the same run, in the published precision")
-    return tables.table("speed", groups, fields, caption)
+    caption = _("Throughput of OneFlow 0.8.0 / that of a framework in the same run, in the published precision")
+    return tables.table("speed", every, fields, caption)
 
 
 def how_to_read(_: Translate) -> str:
     """What the numbers of the table are."""
     return _(
         "Lowest to highest of the configurations; above 1 OneFlow is faster. n: sessions behind the least measured of "
-        "them; one session says nothing about another machine or day. Port: computes what was published. Tuned: the same "
-        "model with faster operators and settings. The `-unfused` baselines compute what the published programs did; the "
-        "others take the fused attention that people run today, Megatron-Core without the kernels of Transformer Engine and Apex ({method})."
+        "them; one session says nothing about another machine or day. Fastest: the fastest baseline that was measured in the "
+        "run, with fused attention, Megatron-Core without the kernels of Transformer Engine and Apex. As published: a "
+        "baseline that computes what the published programs did. The port reads files as the published program did, all "
+        "others train on synthetic batches. OneFlow calls a newer cuBLAS and cuDNN than its own through libraries of this "
+        "project ({method}). Runs next to which another program used the host's processors are on the host's page only."
     ).format(method=link(_, "programs", _("each of them"), "reports/"))
 
 
@@ -74,31 +117,55 @@ def short_names(hosts: Sequence[MeasuredHost]) -> dict[str, str]:
 
 
 def conclusion(_: Translate, hosts: Sequence[MeasuredHost]) -> str:
-    """What both programs have of the throughput of each framework's baselines and of those that compute as published.
+    """What intervals over sessions decide of the rows over the fastest of today's baselines; "" without a row.
 
-    Of a framework's baselines the fastest for each configuration counts, of those that compute as published each one.
-    Empty without a ratio.
+    For each program, beside which framework it was faster or slower, in how many configurations of which model.
     """
-    parts = []
-    for program in KINDS:
-        mine = [(host, row) for host in hosts for row in _comparable(host.ratios) if row.unit.program == program]
-        fastest: dict[str, dict[tuple[str, str, str], float]] = {baseline: {} for baseline in COMPARED}
-        for host, row in mine:
-            if row.ratio:
-                framework = "megatron" if row.base.label in MEGATRON else "pytorch"
-                of_baseline = fastest[AS_PUBLISHED if row.base.label.endswith("-unfused") else framework]
-                key = (host.name, configuration_name(row), framework)
-                of_baseline[key] = min(row.ratio.value, of_baseline.get(key, row.ratio.value))
-        ratios = [
-            _("{ratio} × {baseline}").format(
-                ratio=numbers.span(map(_two_decimals, sorted(values.values()))), baseline=_(COMPARED[baseline])
-            )
-            for baseline, values in fastest.items()
-            if values
+    every = comparisons(hosts)
+    if not every:
+        return ""
+    decided = [
+        _("{program} was {outcomes}").format(program=_(DESCRIBED[program]), outcomes=_("; ").join(outcomes))
+        for program in KINDS
+        if (outcomes := [text for framework in FRAMEWORKS for text in _outcomes(_, every, program, framework)])
+    ]
+    undecided = [
+        name
+        for framework, name in FRAMEWORKS.items()
+        if any(compared.framework == framework for compared in every)
+        and not any(_outcomes(_, every, program, framework) for program in KINDS)
+    ]
+    rest = _("All others are undecided, those with {frameworks} among them.").format(frameworks=listed(_, undecided))
+    rest = rest if undecided else _("All others are undecided.")
+    return _("{decided}. {rest}").format(decided=_("; ").join(decided), rest=rest) if decided else rest
+
+
+def _outcomes(_: Translate, every: Sequence[FrameworkRatios], program: str, framework: str) -> list[str]:
+    """Where the whole interval is on one side of 1: "faster than PyTorch for ResNet50 fp32 (4 of 7)"."""
+    by_model: dict[str, list[HostRow]] = {}
+    for compared in every:
+        if compared.framework == framework:
+            by_model.setdefault(compared.model, []).extend(compared.over_fastest(program, TODAY))
+    texts = []
+    for outcome, is_so in ((SLOWER, _is_slower), (FASTER, _is_faster)):
+        models = [
+            _("{model} ({n} of {all} configurations)").format(model=model, n=number, all=len(rows))
+            for model, rows in by_model.items()
+            if (number := sum(map(is_so, rows)))
         ]
-        if ratios:
-            parts.append(_("{program} {ratios}").format(program=_(NAMED[program]), ratios=listed(_, ratios)))
-    return _("; ").join(parts)
+        if models:
+            texts.append(_(outcome).format(framework=FRAMEWORKS[framework], models=listed(_, models)))
+    return texts
+
+
+def _is_slower(row: HostRow) -> bool:
+    interval = row.ratio and row.ratio.decisive
+    return bool(interval and interval.high < 1)
+
+
+def _is_faster(row: HostRow) -> bool:
+    interval = row.ratio and row.ratio.decisive
+    return bool(interval and interval.low > 1)
 
 
 def scaling(_: Translate, hosts: Sequence[MeasuredHost]) -> str:
@@ -119,23 +186,34 @@ def scaling(_: Translate, hosts: Sequence[MeasuredHost]) -> str:
 
 
 def _comparable(rows: Iterable[HostRow]) -> list[HostRow]:
-    """The rows of OneFlow with the newest code in the precision of the case that they are or were derived from."""
-    return [row for row in current(rows) if row.unit.case_in_precision]
+    """The rows of OneFlow with the newest code, alone on its host, in the precision of the case that it is or is derived from."""
+    return [row for row in current(rows) if row.unit.case_in_precision and not row.shared]
 
 
-def _kind(row: HostRow) -> tuple[str, str]:
-    return subject(row.unit), row.base.label
+def _framework(row: HostRow) -> str:
+    return "megatron" if row.base.label in MEGATRON else "pytorch"
+
+
+def _computes(row: HostRow) -> str:
+    return AS_PUBLISHED if row.base.label.endswith("-unfused") else TODAY
+
+
+def _ratio(row: HostRow) -> float:
+    assert row.ratio
+    return row.ratio.value
 
 
 def _two_decimals(ratio: float) -> str:
     return numbers.fixed(ratio, 2)
 
 
-def _range(_: Translate, rows: Iterable[HostRow], program: str) -> Cell:
-    """The lowest and the highest ratio of a program, with the number of sessions behind the least measured; a dash for none."""
-    mine = [row for row in rows if row.unit.program == program and row.ratio]
+def _range(_: Translate, program: str, computing: str, compared: FrameworkRatios) -> Cell:
+    """The lowest and the highest ratio, with the number of sessions behind the least measured; a dash for none."""
+    mine = compared.over_fastest(program, computing)
     if not mine:
         return tables.NONE
     least = min(len(row.sessions) for row in mine)
-    lowest = min(row.ratio.value for row in mine if row.ratio)
-    return Cell(ratio_span(mine, _two_decimals), lowest, note=_("n\u00a0=\u00a0{n}").format(n=least))
+    note = _("{baselines}, n\u00a0=\u00a0{n}").format(
+        baselines=listed(_, dict.fromkeys(row.base.label for row in mine)), n=least
+    )
+    return Cell(ratio_span(mine, _two_decimals), min(map(_ratio, mine)), note=note)

@@ -54,3 +54,5 @@ def test_a_training_over_verbs_under_slurm(machines, tmp_path):
     started = time.monotonic()
     trained_over_verbs(machines, tmp_path, cluster.folder, "in Docker under Slurm")
     note("virtual machines: a training over verbs under Slurm", time.monotonic() - started, "")
+    remove = "apt-get -q -y purge --autoremove slurmctld slurmd munge"
+    on_all(machines, "sh", "-ec", f"DEBIAN_FRONTEND=noninteractive; export DEBIAN_FRONTEND; {remove}")

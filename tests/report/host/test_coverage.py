@@ -1,5 +1,6 @@
 """How far cases were brought: the best that any run did with them."""
 
+from collections import Counter
 from dataclasses import replace
 
 from repro.planning.plan import Wanted, make_plan
@@ -34,9 +35,18 @@ def test_failed_units_and_baselines_cover_nothing(host):
     assert not any(unit.baseline_of for unit in units_run(host))
 
 
-def test_labels_tell_the_cases_of_a_report_on_as_many_gpus_apart(host):
+def test_every_case_is_drawn_once_on_its_level(host):
+    """So that the figure counts what the texts count: equal trainings that were published twice are two cases."""
+    levels_by_case = levels_of(host)
+    drawn = covered_cases(ENGLISH, host.catalogue, levels_by_case)
+    assert len(drawn) == len(host.catalogue.ported) == len(levels_by_case)
+    assert Counter(case.level for case in drawn) == Counter(levels_by_case.values())
+
+
+def test_only_layouts_of_several_kinds_of_parallelism_share_a_place(host):
     drawn = covered_cases(ENGLISH, host.catalogue, levels_of(host))
-    assert len({(case.row, case.gpus, case.label) for case in drawn}) == len(drawn)
+    shared = Counter((case.report, case.label, case.gpus) for case in drawn)
+    assert {label for (_report, label, _gpus), count in shared.items() if count > 1} == {"2D", "2D_PP"}
 
 
 def test_only_layout_precision_and_batch_make_a_configuration_the_published_one(host):

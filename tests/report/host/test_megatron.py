@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from repro.analysis.ratio import Ratio
 from repro.published.cases import load_catalogue
 from repro.published.figures import load_peers
 from repro.report.charts.series import AS_PUBLISHED, NAMES, PORT, style
@@ -16,6 +17,7 @@ from repro.report.host.megatron import THEN, TODAY, by_layout, layout_rows, mega
 from repro.report.html import check_same_structure
 from repro.report.site import speed
 from repro.utils.i18n import LANGUAGES, catalogue
+from repro.utils.stats import Interval, TooFew
 from tests.report.host.conftest import EVERY_BASELINE, SPEEDS
 from tests.support.pages import cells
 
@@ -133,20 +135,40 @@ def test_the_words_and_the_first_screen_have_every_baseline(megatron_host):
         "Every comparison has an interval over several sessions. Nothing"
     )
     rows = {row[0].note: row for row in speed.table(ENGLISH, [megatron_host]).rows}
-    assert set(rows) == set(EVERY_BASELINE)
-    assert rows["megatron"][1].note == "1, 2 and 4 GPUs"
-    assert (rows["pytorch-compiled"][2].text, rows["pytorch-compiled"][2].note) == ("0.80", "n\xa0=\xa02")
-    assert speed.conclusion(ENGLISH, [megatron_host]).startswith(
-        "port 0.80 × PyTorch, 1.06 × Megatron-Core and 1.36–1.59 × the baselines that compute as published; tuned "
+    assert set(rows) == {"PyTorch", "Megatron-Core"}
+    assert rows["Megatron-Core"][1].note == "1, 2 and 4 GPUs"
+    assert (rows["PyTorch"][2].text, rows["PyTorch"][2].note) == ("0.80", "pytorch-compiled, n\xa0=\xa02")
+    assert [rows[name][4].text for name in ("PyTorch", "Megatron-Core")] == ["1.59", "1.36"]
+    assert rows["Megatron-Core"][2].text == "1.06"
+
+
+def with_interval(row, low, high):
+    """The row with this interval over its sessions."""
+    interval = Interval(low, high, 0.95, "of this test", (2,))
+    return Changed(row, ratio=Ratio((low * high) ** 0.5, interval))
+
+
+def test_what_intervals_over_sessions_decide_may_be_concluded(megatron_host):
+    decided = [
+        with_interval(row, 0.7, 0.9 if row.base.label == "pytorch-compiled" else 1.1)
+        for row in megatron_host.ratios
+        if row.base.label.startswith("pytorch") and row.unit.program == "published"
+    ]
+    said = speed.conclusion(ENGLISH, [Changed(megatron_host, ratios=decided)])
+    assert said.startswith(
+        "the **port** (the published program, rewritten for OneFlow 0.8.0) was slower than PyTorch for GPT AMP ("
     )
-
-
-def test_the_fastest_baseline_of_a_framework_is_what_may_be_concluded(megatron_host):
-    single = [row for row in megatron_host.ratios if row.unit.world_size == 1]
-    text = speed.conclusion(ENGLISH, [Changed(megatron_host, ratios=single)])
-    compiled = SPEEDS["published"] / SPEEDS["pytorch-compiled"] * math.sqrt(1.01)
-    assert text.startswith(f"port {compiled:.2f} × PyTorch, "), text
+    assert said.endswith(". All others are undecided.") and "faster" not in said
+    beside = [with_interval(row, 0.9, 1.1) for row in megatron_host.ratios if row.base.label == "megatron"]
+    said = speed.conclusion(ENGLISH, [Changed(megatron_host, ratios=[*decided, *beside])])
+    assert said.endswith(". All others are undecided, those with Megatron-Core among them.")
     assert speed.conclusion(ENGLISH, [Changed(megatron_host, ratios=[])]) == ""
+
+
+def test_a_single_session_decides_nothing(megatron_host):
+    single = [Changed(row, ratio=Ratio(0.5, TooFew((1,), 2))) for row in megatron_host.ratios]
+    said = speed.conclusion(ENGLISH, [Changed(megatron_host, ratios=single)])
+    assert said == "All others are undecided, those with PyTorch and Megatron-Core among them."
 
 
 def test_a_series_has_one_colour_in_all_figures_of_the_page(megatron_host):

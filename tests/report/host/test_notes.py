@@ -6,9 +6,18 @@ from dataclasses import replace
 import pytest
 
 from repro.report.host import page
+from repro.report.host.answer import believed
+from repro.report.host.cells import with_interval
 from repro.report.host.notes import NOTES, Notes, read
 from repro.report.host.results import load
 from repro.runs.record import RecordError
+from repro.utils.i18n import catalogue
+
+
+@pytest.fixture(scope="module")
+def h100():
+    return load("h100")
+
 
 EXPERIMENT = """
 [[experiment]]
@@ -42,6 +51,8 @@ def test_experiments_are_a_table(altered):
         (EXPERIMENT.replace("stays", "kept"), "experiment 1: kept, stays: each has"),
         (EXPERIMENT.replace("51", "true"), "experiment 1: with_it: each has"),
         (EXPERIMENT * 2 + "more = 1", "experiment 2: more: each has"),
+        ('shared = "20261124"', "notes.toml: shared: name the runs by how their ids begin"),
+        ('shared = [""]', "notes.toml: shared: name the runs by how their ids begin"),
     ],
 )
 def test_notes_that_are_wrong_are_named(tmp_path, written, message):
@@ -107,6 +118,29 @@ def test_notes_in_another_encoding_are_named(tmp_path):
     (tmp_path / NOTES).write_bytes('zh = "第一。"'.encode("gbk"))
     with pytest.raises(RecordError, match=r"notes\.toml: not TOML in UTF-8"):
         read(tmp_path)
+
+
+def test_what_ran_beside_another_program_counts_only_where_nothing_else_does(h100):
+    """The pipelines of H100 ran beside a rehearsal and later alone, other layouts beside one only."""
+    shared, alone = "20261127-074424-gpt-full", "20261127-145841-gpt-full"
+    every = [*h100.ratios, *h100.gains, *h100.megatrons]
+    pipelines = [row for row in every if row.unit.name.startswith("DP_PP_8x1x4")]
+    assert pipelines and {kept_run.run.id for row in pipelines for kept_run in row.runs} == {alone}
+    without = replace(h100, notes=replace(h100.notes, shared=()))
+    assert {shared, alone} <= {kept_run.run.id for row in without.ratios for kept_run in row.runs}
+    rows = [row for row in (*h100.gains, *h100.ratios, *h100.efficiencies) if row.current]
+    shared_rows = [row for row in rows if row.shared]
+    assert all(map(h100.is_shared, (kept_run for row in shared_rows for kept_run in row.runs)))
+    said = f"Comparisons marked “shared host”: {len(shared_rows)}."
+    assert shared_rows and said in believed(catalogue("en").gettext, h100)
+    assert "shared host" not in believed(catalogue("en").gettext, without)
+    assert with_interval(catalogue("en").gettext, shared_rows[0]).note.endswith("shared host")
+
+
+def test_a_run_that_is_not_kept_shared_nothing(altered):
+    (altered / "h200" / NOTES).write_text('shared = ["20200101-"]\n')
+    with pytest.raises(RecordError, match=r"notes.toml: shared: no kept run begins with 20200101-"):
+        load("h200", altered)
 
 
 def test_a_host_without_notes_has_none(tmp_path):

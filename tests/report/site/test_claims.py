@@ -1,5 +1,6 @@
 """The claims: every published figure once, under an id that stays, with what the data says of it."""
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -9,8 +10,10 @@ import pytest
 from repro.analysis.ratio import Ratio
 from repro.published.cases import load_catalogue
 from repro.published.claim_ids import METRICS, anchor, claim_at, claim_concerned
+from repro.report.site import claims_page
 from repro.report.site.claims import AS_PUBLISHED, DERIVED, NOT_RUN, OTHERWISE, best, claims, csv, frame
 from repro.report.site.comparisons import comparison_rows
+from repro.utils.i18n import LANGUAGES
 from repro.utils.paths import REPORTS
 
 CASES = load_catalogue().cases
@@ -107,6 +110,19 @@ def test_the_table_is_the_committed_one(content):
     assert list(table.id) == [*(claim.id for claim in content.claims), *(each["id"] for each in compared)]
     assert table.notna()[["published", "source", "audit"]].all().all()
     assert table[: len(content.claims)].notna()[["check", "needs", "minutes"]].all().all()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_page_shows_every_row_of_the_file_and_says_how_many_it_has(content, language):
+    compared = comparison_rows(content.audit, content.hosts)
+    document = claims_page.build(language, content.claims, compared)
+    shown = {
+        block.id: len(block.rows) for section in document.sections for block in section.blocks if block.kind == "table"
+    }
+    rows = len(pd.read_csv(REPORTS / "claims.csv"))
+    assert shown == {"claims": len(content.claims), "comparisons": len(compared)}
+    assert sum(shown.values()) == rows
+    assert {rows, *shown.values()} <= set(map(int, re.findall(r"\d+", document.lead)))
 
 
 def test_a_comparison_has_its_ratio_its_finding_and_how_to_check_it(content):
