@@ -23,10 +23,13 @@ PROGRAMS = ("dpkg-deb", "apt-ftparchive", "gpg")
 """What makes the vendors' repositories."""
 
 
-TOGETHER = ("test_provision", "test_reproduce", "test_whole")
-"""Modules for one process, in this order: the first keeps disks that the others start from."""
-FIRST = (*TOGETHER, "test_slurm", "test_runtimes", "test_faults", "test_locks")
-"""The modules that take longest, so that none of them begins last."""
+TOGETHER = ("test_whole", "test_reproduce")
+"""Modules for one process, in this order, which has provisioned nodes for both."""
+FIRST = (
+    *("test_provision", "test_slurm", "test_runtimes", "test_rehearsal"),
+    *(*TOGETHER, "test_faults", "test_vendor", "test_side_by_side", "test_locks", "test_launch"),
+)
+"""The modules that take longest, so that none of them begins last; the first keeps disks that TOGETHER starts from."""
 
 
 class ByModules(LoadScopeScheduling):

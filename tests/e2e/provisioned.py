@@ -1,16 +1,20 @@
 """Disks of provisioned nodes, kept so that later tests start from them: named by what provisioning depends on.
 
 `test_provision.py` provisions bare nodes each time and keeps their disks; other tests take them, also in later sessions,
-as long as nothing of `PARTS` has changed. Without such disks they provision bare nodes themselves.
+as long as nothing of `PARTS` has changed. While it makes them in another process, they wait for it. Without such disks they
+provision bare nodes themselves.
 """
 
 import hashlib
+from contextlib import AbstractContextManager
 
 from repro.cluster.cluster import load_cluster
 from repro.cluster.provision import provision
 from repro.simulation.engine import SimulationEngine
 from repro.simulation.images import node_image
 from repro.simulation.nodes import Nodes, are_kept
+from repro.simulation.places import HOME
+from tests.e2e.launching import locked
 from tests.support.paths import ROOT
 
 NAME = "provisioned"
@@ -38,6 +42,11 @@ def kept_name(engine: SimulationEngine) -> str:
     return f"{NAME}-{content.hexdigest()[:12]}"
 
 
+def being_made() -> AbstractContextManager[None]:
+    """Held while disks of now are made; whoever wants them waits for its end."""
+    return locked(HOME / f"{NAME}.lock")
+
+
 def keep(nodes: Nodes) -> None:
     """Keep the disks of nodes that were just provisioned, and none of before."""
     name, images = kept_name(nodes.engine), ("image", "ls", "--format", "{{.Repository}}:{{.Tag}}")
@@ -50,7 +59,9 @@ def keep(nodes: Nodes) -> None:
 def provisioned(make_nodes, engine: SimulationEngine) -> Nodes:
     """Two nodes that are provisioned, with the trainer image in their engines."""
     name = kept_name(engine)
-    if are_kept(engine, name, 2):
+    with being_made():
+        there = are_kept(engine, name, 2)
+    if there:
         return make_nodes("provisioned", 2, kind="bare", image=True, disks=name)
     nodes = make_nodes("provisioned", 2, kind="bare", image=True)
     done = provision(load_cluster(nodes.inventory), quiet=True)

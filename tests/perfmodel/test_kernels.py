@@ -25,6 +25,12 @@ MEASURED = load_measurements()
 BERT = [each for each in MEASURED if each.group == ("hopper", "tuned", "bert")]
 
 
+@pytest.fixture(scope="module")
+def calibrated():
+    """The kernels and coverages of all kept trainings."""
+    return calibrate(MEASURED, CONSTANTS)
+
+
 def as_modelled(measurements, kernels):
     """The measurements with the throughput that these kernels give."""
     constants = kernels.on(CONSTANTS)
@@ -78,8 +84,8 @@ def test_a_group_needs_two_trainings():
     assert fit_kernels([*one, other], CONSTANTS).keys() == {("hopper", "tuned", "bert")}
 
 
-def test_the_calibration_is_that_of_the_kept_trainings():
-    kernels, generations = calibrate(MEASURED, CONSTANTS)
+def test_the_calibration_is_that_of_the_kept_trainings(calibrated):
+    kernels, generations = calibrated
     assert kernels == CALIBRATION.kernels
     for name, written in CALIBRATION.generations.items():
         found = generations[name]
@@ -87,9 +93,9 @@ def test_the_calibration_is_that_of_the_kept_trainings():
         assert found.factor == pytest.approx(written.factor, rel=1e-4)
 
 
-def test_nine_in_ten_of_the_trainings_that_were_not_fitted_lie_within_the_factor():
+def test_nine_in_ten_of_the_trainings_that_were_not_fitted_lie_within_the_factor(calibrated):
     """Of either half: which one is fitted is no choice that the result depends on."""
-    first, exchanged = (calibrate(MEASURED, CONSTANTS, exchanged)[1] for exchanged in (False, True))
+    first, exchanged = calibrated[1], calibrate(MEASURED, CONSTANTS, exchanged=True)[1]
     for generation, one in first.items():
         assert one.factor == exchanged[generation].factor < 0.35
         for half in (one, exchanged[generation]):
@@ -116,8 +122,8 @@ def test_the_factor_grows_with_what_a_fit_without_a_training_misses():
 
 def test_the_factor_is_that_of_the_half_that_misses_more():
     """A training that is off widens it wherever the halves put it."""
-    (factor,) = {coverage.factor for coverage in calibrate(MEASURED, CONSTANTS)[1].values()}
-    for half in halves(MEASURED):
+    factor = calibrate(BERT, CONSTANTS)[1]["hopper"].factor
+    for half in halves(BERT):
         odd = max(half, key=lambda training: abs(error(training, CONSTANTS)))
-        changed = [replace(one, throughput=3 * one.throughput) if one.job == odd.job else one for one in MEASURED]
+        changed = [replace(one, throughput=3 * one.throughput) if one.job == odd.job else one for one in BERT]
         assert calibrate(changed, CONSTANTS)[1]["hopper"].factor > factor

@@ -1,4 +1,4 @@
-"""Trains two parameters with known gradients in a graph and prints them; test_optimizer.py runs it as a trainer."""
+"""Trains two parameters with known gradients in a graph for each task, and prints them for test_optimizer.py."""
 
 import json
 import sys
@@ -42,8 +42,7 @@ class Graph(ChangedGraph):
         return loss
 
 
-def main():
-    task = json.loads(sys.argv[1])
+def trained(task: dict) -> dict:
     settings, schedule = Optimizer(**task["optimizer"]), Schedule(**task["schedule"])
     model = Product()
     program = Program("test", "A", **task["program"])
@@ -53,8 +52,8 @@ def main():
     rates = [
         learning_rate(step + 1, settings.lr, schedule, program.warmup_to_base) for step in range(len(task["gradients"]))
     ]
-    print(json.dumps({"weight": model.weight.tolist(), "bias": model.bias.tolist(), "rates": rates}))
+    return {"weight": model.weight.tolist(), "bias": model.bias.tolist(), "rates": rates}
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps([trained(task) for task in json.loads(sys.argv[1])]))

@@ -79,7 +79,7 @@ def test_a_tensor_layout_may_have_fewer_samples_than_ranks(losses, tmp_path):
 @pytest.mark.parametrize(("layout", "global_batch"), [((1, 4, 1), 2), ((1, 1, 2), 8)], ids=["rows", "samples"])
 def test_the_call_of_oneflow_for_global_tensors_fails(train, tmp_path, layout, global_batch):
     """What the reader is built for by hand: samples for all ranks run out before the end, or cannot be split."""
-    samples, length = (40 if layout[1] > 1 else 160), 16
+    samples, length = (10 if layout[1] > 1 else 40), 16
     write_tokens(str(tmp_path / "text"), documents(samples * length + 1))
     accumulation = 2 if layout[2] > 1 else 1
     config = configuration(

@@ -4,6 +4,7 @@ import ast
 import re
 import string
 import tomllib
+from functools import cache
 
 from babel.messages.extract import DEFAULT_KEYWORDS, extract_from_dir
 from babel.messages.pofile import read_po
@@ -14,6 +15,7 @@ from tests.support.paths import ROOT
 KEYWORDS = {**DEFAULT_KEYWORDS, "N_": None, "Failure": None, "Message": None, "translate": None}
 
 
+@cache
 def messages_of_the_code() -> set[str]:
     extracted = extract_from_dir(ROOT / "repro", [("**.py", "python")], keywords=KEYWORDS)
     return {message for _, _, message, _, _ in extracted if isinstance(message, str)} | messages_in_f_strings()
