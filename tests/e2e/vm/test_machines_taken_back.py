@@ -22,7 +22,9 @@ def test_what_was_provisioned_is_taken_back_and_the_machines_restart_without_it(
     machines.wait()
     for node in machines.names:
         assert machines.ssh(node, "command -v dockerd").returncode != 0
-        known = machines.ssh(node, f"dpkg-query --show --showformat='${{db:Status-Status}} ' {' '.join(PACKAGES)}").stdout
+        known = machines.ssh(
+            node, f"dpkg-query --show --showformat='${{db:Status-Status}} ' {' '.join(PACKAGES)}"
+        ).stdout
         assert set(known.split()) <= {"not-installed"}, "nothing is left but names"
         assert machines.ssh(node, "ulimit -l").stdout.strip() != "unlimited"
         assert machines.root(node, "sysctl", "--values", "net.core.rmem_max") != "67108864"
