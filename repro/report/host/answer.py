@@ -52,11 +52,10 @@ def when(_: Translate, host: MeasuredHost) -> str:
 def measured(_: Translate, host: MeasuredHost) -> str:
     """What was measured on what, in one sentence."""
     levels = list(levels_of(host).values())
-    exact, derived = levels.count(AS_PUBLISHED), levels.count(DERIVED)
+    exact, derived, newest = levels.count(AS_PUBLISHED), levels.count(DERIVED), len(factors(host))
     text = _(
-        "Measured on {gpus}, {when}: {ran} of the {all} published cases ran, {exact} in their published configuration ({newest} "
-        "of them with the newest code, which the tables below have) and {derived} shrunk or otherwise derived "
-        "({programs}){against}."
+        "Measured on {gpus}, {when}: {ran} of the {all} published cases ran, {exact} in their published configuration{newest} "
+        "and {derived} shrunk or otherwise derived ({programs}){against}."
     )
     return text.format(
         gpus=gpus_text(_, host) or host.name,
@@ -65,7 +64,9 @@ def measured(_: Translate, host: MeasuredHost) -> str:
         all=len(levels),
         programs=listed(_, _ran_with(_, host)) or "–",
         exact=exact,
-        newest=len(factors(host)),
+        newest=_(" ({n} of them with the newest code, as in the tables below)").format(n=newest)
+        if newest < exact
+        else "",
         derived=derived,
         against=_against(_, host),
     )
