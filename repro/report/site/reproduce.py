@@ -19,6 +19,9 @@ from repro.report.tables import figure, words
 from repro.utils import last_lines
 from repro.utils.i18n import Counted, Translate, catalogue
 
+BENCH = "make bench MODEL=gpt"
+REHEARSAL = "make rehearse MODEL=resnet50 MAX_RANKS=2 ITERATIONS=20"
+
 
 def build(language: str, claims: Sequence[Claim], hosts: Sequence[MeasuredHost]) -> Document:
     """The page in one language; `hosts` are those whose ratios an owner of the same GPUs can expect."""
@@ -46,7 +49,7 @@ def _start(_: Translate) -> Section:
                 "GitHub, which no package index replaces. Each command installs what it needs, by hash:"
             )
         ),
-        Code("make bench MODEL=gpt\nmake test"),
+        Code(f"{BENCH}\nmake test"),
     )
     return Section("start", _("Start"), blocks)
 
@@ -55,7 +58,7 @@ def _without_gpu(_: Translate, hosts: Sequence[MeasuredHost]) -> Section:
     """What a reviewer can check on any machine, the quickest first; `Takes` was seen on two CPU cores."""
     rows = [
         words(
-            "`make bench MODEL=gpt`",
+            f"`{BENCH}`",
             _("3 minutes, its set-up included"),
             _(
                 "the whole path from plan to report: every GPT layout, with a tiny shape, prints the losses of one process"
@@ -97,7 +100,7 @@ def _without_gpu(_: Translate, hosts: Sequence[MeasuredHost]) -> Section:
             _("ends with `{line}`").format(line=last_lines.TESTED),
         ),
         words(
-            "`make rehearse MODEL=resnet50 MAX_RANKS=2 ITERATIONS=20`",
+            f"`{REHEARSAL}`",
             _("3 minutes"),
             _("every ResNet50 case from its data to its log and report, on processors with tiny widths"),
             _("ends with `{line}`").format(line=_rehearsed()),
@@ -113,15 +116,25 @@ def _without_gpu(_: Translate, hosts: Sequence[MeasuredHost]) -> Section:
     return Section("without-gpu", _("Without a GPU"), (Table("without-gpu", columns, tuple(rows), caption),))
 
 
+def _settings(command: str) -> dict[str, str]:
+    """The variables that a command of make sets."""
+    return dict(word.split("=") for word in command.split() if "=" in word)
+
+
 def _benched() -> str:
-    """How the last line of `make bench MODEL=gpt` begins on a machine without GPUs."""
-    plan = with_data(make_plan(load_catalogue().select("gpt"), gpus=0))
+    """How the last line of BENCH begins on a machine without GPUs."""
+    plan = with_data(make_plan(load_catalogue().select(_settings(BENCH)["MODEL"]), gpus=0))
     return last_lines.benched(len(plan.units), len(plan.units))
 
 
 def _rehearsed() -> str:
-    """How that of the rehearsal begins which is proposed."""
-    plan = make_rehearsal_plan(load_catalogue().select("resnet50"), most_ranks=2, iterations=20)
+    """How that of REHEARSAL begins."""
+    wanted = _settings(REHEARSAL)
+    plan = make_rehearsal_plan(
+        load_catalogue().select(wanted["MODEL"]),
+        most_ranks=int(wanted["MAX_RANKS"]),
+        iterations=int(wanted["ITERATIONS"]),
+    )
     cases = sum(len(unit.stands_for) + len(unit.derived_from) for unit in plan.units)
     return last_lines.rehearsed(cases, cases)
 
