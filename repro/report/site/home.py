@@ -52,11 +52,11 @@ def build(
 
 def result(_: Translate, audit: Audit, hosts: Sequence[MeasuredHost], claims: Sequence[Claim]) -> list[Block]:
     """The first screen: the answer in a sentence, what it rests on, and what was measured."""
-    concluded = [text for text in (_concluded(_, hosts, claims), _measured(_, hosts, claims)) if text]
+    concluded = (*_concluded(_, hosts, claims), _measured(_, hosts, claims))
     table = speed.table(_, hosts)
     shown: tuple[Block, ...] = (table, Text(speed.how_to_read(_))) if table else ()
     rest = Items((_audited(_, audit, claims), _published(_, audit)))
-    return [Text(short(_, claims)), Items(tuple(concluded)), *shown, rest]
+    return [Text(short(_, claims)), Items(concluded), *shown, rest]
 
 
 def short(_: Translate, claims: Sequence[Claim]) -> str:
@@ -73,8 +73,8 @@ def short(_: Translate, claims: Sequence[Claim]) -> str:
             "**Some published throughputs contradict their own report, and none has been measured again on V100s.**"
         )
     return _(
-        "**Whether the published throughputs can be reproduced is open: they have not been run on V100s yet. The audit "
-        "found none that the other figures of its report contradict.**"
+        "**Whether the published throughputs can be reproduced is open: they have not been run on V100s yet. Checked on "
+        "paper, none contradicts the other figures of its report.**"
     )
 
 
@@ -152,20 +152,27 @@ def _forms(_: Translate, count: Counter[str]) -> Iterator[str]:
     return (text.format(n=count[level]) for level, text in forms.items() if count[level])
 
 
-def _concluded(_: Translate, hosts: Sequence[MeasuredHost], claims: Sequence[Claim]) -> str:
-    """What a reader may conclude; empty if nothing was measured."""
+def _concluded(_: Translate, hosts: Sequence[MeasuredHost], claims: Sequence[Claim]) -> list[str]:
+    """What a reader may conclude, an item for each statement; none if nothing was measured."""
     if not any(host.measured for host in hosts):
-        return ""
+        return []
     outcomes = _outcomes(claims)
     if outcomes:
-        return _(
+        text = _(
             "**Verdicts:** {reproduced} reproduced, {faster} faster, {slower} slower, {inconclusive} inconclusive."
-        ).format(**{name: outcomes[name] for name in (*DECIDED, "inconclusive")})
+        )
+        return [text.format(**{name: outcomes[name] for name in (*DECIDED, "inconclusive")})]
     open_still = _("**No case has a verdict:** none was run on V100s.")
-    ratios = speed.conclusion(_, hosts)
+    statements = speed.conclusion(_, hosts)
+    if not statements:
+        return [open_still]
     gpus = listed(_, speed.short_names([host for host in hosts if host.measured]).values())
-    text = _("**You may conclude** on {gpus}, from 95% intervals over sessions: {ratios} {more}")
-    return text.format(gpus=gpus, ratios=ratios, more=open_still) if ratios else open_still
+    text = _("**You may conclude** on {gpus} what 95% intervals over sessions decide. {first}")
+    first, *others = statements
+    if others:
+        *others, last = others
+        return [text.format(gpus=gpus, first=first), *others, _("{text} {more}").format(text=last, more=open_still)]
+    return [text.format(gpus=gpus, first=first), open_still]
 
 
 def _wrong(claims: Sequence[Claim]) -> list[str]:

@@ -27,10 +27,11 @@ MODEL = re.compile(r"\b[A-Z]{1,3}\d{2,4}\b")
 FRAMEWORKS = {"pytorch": "PyTorch", "megatron": "Megatron-Core"}
 TODAY, AS_PUBLISHED = "today", "as published"
 """What a baseline computes: as people run its framework today, or what the published programs did."""
-FASTER, SLOWER = N_("faster than {framework} for {models}"), N_("slower than {framework} for {models}")
+FASTER = N_("faster than {framework} in {models} configurations")
+SLOWER = N_("slower than {framework} in {models} configurations")
 DESCRIBED = {
-    PUBLISHED: N_("the **port** (the published program, rewritten for OneFlow 0.8.0)"),
-    TUNED: N_("the **tuned** program (the same model with faster operators and settings)"),
+    PUBLISHED: N_("The **port** (the published program rewritten for OneFlow 0.8.0)"),
+    TUNED: N_("The **tuned** program (the same model with faster operators and settings)"),
 }
 
 
@@ -85,16 +86,19 @@ def table(_: Translate, hosts: Sequence[MeasuredHost]) -> Table | None:
         Field(_("Measured on"), measured_on),
         Field(_("Port / fastest"), partial(_range, _, PUBLISHED, TODAY), numeric=True),
         Field(_("Tuned / fastest"), partial(_range, _, TUNED, TODAY), numeric=True),
-        Field(_("Port / as published"), partial(_range, _, PUBLISHED, AS_PUBLISHED), numeric=True, minor=True),
+        Field(_("Port / baseline as published"), partial(_range, _, PUBLISHED, AS_PUBLISHED), numeric=True, minor=True),
     )
-    caption = _("Throughput of OneFlow 0.8.0 / that of a framework in the same run, in the published precision")
+    caption = _(
+        "Throughput of OneFlow 0.8.0 over that of another framework in the same run, in the published precision; above 1 "
+        "OneFlow is faster"
+    )
     return tables.table("speed", every, fields, caption)
 
 
 def how_to_read(_: Translate) -> str:
     """What the numbers of the table are."""
     return _(
-        "Lowest to highest of the configurations; above 1 OneFlow is faster. n: sessions behind the least measured of "
+        "Lowest to highest of the configurations. n: sessions behind the least measured of "
         "them; one session says nothing about another machine or day. Fastest: the fastest baseline that was measured in the "
         "run, with fused attention, Megatron-Core without the kernels of Transformer Engine and Apex. As published: a "
         "baseline that computes what the published programs did. The port reads files as the published program did, all "
@@ -116,32 +120,46 @@ def short_names(hosts: Sequence[MeasuredHost]) -> dict[str, str]:
     return {name: model if shared[model] == 1 else whole[name] for name, model in models.items()}
 
 
-def conclusion(_: Translate, hosts: Sequence[MeasuredHost]) -> str:
-    """What intervals over sessions decide of the rows over the fastest of today's baselines; "" without a row.
+def conclusion(_: Translate, hosts: Sequence[MeasuredHost]) -> list[str]:
+    """What intervals over sessions decide of the rows over the fastest baselines, a statement for each program and the rest.
 
-    For each program, beside which framework it was faster or slower, in how many configurations of which model.
+    None without a row.
     """
     every = comparisons(hosts)
     if not every:
-        return ""
-    decided = [
-        _("{program} was {outcomes}").format(program=_(DESCRIBED[program]), outcomes=_("; ").join(outcomes))
+        return []
+    decided = {
+        (program, framework): outcomes
         for program in KINDS
-        if (outcomes := [text for framework in FRAMEWORKS for text in _outcomes(_, every, program, framework)])
+        for framework in FRAMEWORKS
+        if (outcomes := _outcomes(_, every, program, framework))
+    }
+    statements = [
+        _("{program} was {outcomes}.").format(
+            program=_(DESCRIBED[program]),
+            outcomes=_(", ").join(
+                text for (of, _framework), texts in decided.items() if of == program for text in texts
+            ),
+        )
+        for program in dict.fromkeys(program for program, _framework in decided)
     ]
     undecided = [
         name
         for framework, name in FRAMEWORKS.items()
         if any(compared.framework == framework for compared in every)
-        and not any(_outcomes(_, every, program, framework) for program in KINDS)
+        and framework not in {of for _program, of in decided}
     ]
-    rest = _("All others are undecided, those with {frameworks} among them.").format(frameworks=listed(_, undecided))
-    rest = rest if undecided else _("All others are undecided.")
-    return _("{decided}. {rest}").format(decided=_("; ").join(decided), rest=rest) if decided else rest
+    rest = _("The rest is undecided: a single session has no interval, and few sessions have a wide one.")
+    if undecided:
+        rest = _(
+            "The rest is undecided, every comparison with {frameworks} included: a single session has no interval, and few "
+            "sessions have a wide one."
+        ).format(frameworks=listed(_, undecided))
+    return [*statements, rest]
 
 
 def _outcomes(_: Translate, every: Sequence[FrameworkRatios], program: str, framework: str) -> list[str]:
-    """Where the whole interval is on one side of 1: "faster than PyTorch for ResNet50 fp32 (4 of 7)"."""
+    """Where the whole interval is on one side of 1: "faster than PyTorch in 4 of 7 ResNet50 fp32 configurations"."""
     by_model: dict[str, list[HostRow]] = {}
     for compared in every:
         if compared.framework == framework:
@@ -149,7 +167,7 @@ def _outcomes(_: Translate, every: Sequence[FrameworkRatios], program: str, fram
     texts = []
     for outcome, is_so in ((SLOWER, _is_slower), (FASTER, _is_faster)):
         models = [
-            _("{model} ({n} of {all} configurations)").format(model=model, n=number, all=len(rows))
+            _("{n} of {all} {model}").format(model=model, n=number, all=len(rows))
             for model, rows in by_model.items()
             if (number := sum(map(is_so, rows)))
         ]
