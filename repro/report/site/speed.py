@@ -137,7 +137,7 @@ def conclusion(_: Translate, hosts: Sequence[MeasuredHost]) -> list[str]:
     statements = [
         _("{program} was {outcomes}.").format(
             program=_(DESCRIBED[program]),
-            outcomes=_(", ").join(
+            outcomes=_("; ").join(
                 text for (of, _framework), texts in decided.items() if of == program for text in texts
             ),
         )
