@@ -101,7 +101,7 @@ def _without_gpu(_: Translate, hosts: Sequence[MeasuredHost]) -> Section:
         ),
         words(
             f"`{REHEARSAL}`",
-            _("3 minutes"),
+            _("1 minute"),
             _("every ResNet50 case from its data to its log and report, on processors with tiny widths"),
             _("ends with `{line}`").format(line=_rehearsed()),
         ),
