@@ -33,17 +33,16 @@ CAST, SCALED, FUSED = "cast", "scalar_mul_by_tensor", "fused_cast_scale"
 BY_CONSTANT = "scalar_mul"
 """What divides a gradient by the number of accumulation steps: 197 in a pipeline in fp32, fused under AMP."""
 OF_LOSS_SCALING = (
-    *(
-        "add_n",
-        "assign",
-        "assign_if_not",
-        "count_not_finite",
-        OF_AMP,
-        "identity",
-        "multi_count_not_finite",
-        "reciprocal",
-    ),
-    *(BY_CONSTANT, SCALED),
+    "add_n",
+    "assign",
+    "assign_if_not",
+    "count_not_finite",
+    OF_AMP,
+    "identity",
+    "multi_count_not_finite",
+    "reciprocal",
+    BY_CONSTANT,
+    SCALED,
 )
 """What loss scaling adds to a job and replaces in it, which a census has for the published precision alone."""
 MEGATRON = "megatron_core"

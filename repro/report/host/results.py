@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TypeVar
 
 import pandas as pd
 
@@ -48,7 +47,6 @@ from repro.utils.i18n import LANGUAGES
 from repro.utils.paths import DATA
 from repro.utils.stats import median
 
-T = TypeVar("T")
 GOALS = DATA / "reproduced"
 BUSY = 50
 """Utilisation in per cent from which on a sample of a GPU counts as one under load."""
@@ -77,22 +75,6 @@ class MeasuredHost:
     def is_shared(self, kept_run: KeptRun) -> bool:
         """Whether another program used the host's processors during a run."""
         return kept_run.run.id.startswith(self.notes.shared)
-
-    @cached_property
-    def throughputs(self) -> list[tuple[KeptRun, Result]]:
-        """Every result with a throughput that counts."""
-        every = [(kept_run, result) for kept_run in self.measured for result in kept_run.results if result.throughputs]
-        return self._counting(every, lambda result: result.unit.name)
-
-    def _counting(self, of_runs: Iterable[tuple[KeptRun, T]], name: Callable[[T], Hashable]) -> list[tuple[KeptRun, T]]:
-        """What runs have, without that of a shared host where another run has what is named the same."""
-        every = list(of_runs)
-        alone = {name(of_run) for kept_run, of_run in every if not self.is_shared(kept_run)}
-        return [
-            (kept_run, of_run)
-            for kept_run, of_run in every
-            if not self.is_shared(kept_run) or name(of_run) not in alone
-        ]
 
     @cached_property
     def sessions(self) -> dict[str, str]:
@@ -128,8 +110,9 @@ class MeasuredHost:
         """
         ours = [
             (kept_run, result)
-            for kept_run, result in self.throughputs
-            if not result.unit.baseline_of and result.unit.world_size > 1
+            for kept_run in self.measured
+            for result in kept_run.results
+            if result.throughputs and not result.unit.baseline_of and result.unit.world_size > 1
         ]
         models = {
             result.unit.model for _kept_run, result in ours if result.unit.world_size > result.unit.config.layout.data
@@ -167,7 +150,7 @@ class MeasuredHost:
     @cached_property
     def programs(self) -> tuple[str, ...]:
         """Which training programs of OneFlow's have a throughput."""
-        units = (result.unit for _kept_run, result in self.throughputs)
+        units = (result.unit for kept_run in self.measured for result in kept_run.results if result.throughputs)
         return tuple(dict.fromkeys(unit.program for unit in units if not unit.baseline_of))
 
     @cached_property
@@ -177,7 +160,9 @@ class MeasuredHost:
             RunRatio(
                 kept_run, result, None, None, session=self.sessions[kept_run.run.id], shared=self.is_shared(kept_run)
             )
-            for kept_run, result in self.throughputs
+            for kept_run in self.measured
+            for result in kept_run.results
+            if result.throughputs
         )
 
     @cached_property
@@ -192,17 +177,17 @@ class MeasuredHost:
         ]
 
     def _relations(self, of: Callable[[Iterable[Result]], list[Relation]]) -> Iterator[RunRatio]:
-        every = [(kept_run, relation) for kept_run in self.measured for relation in of(kept_run.results)]
-        for kept_run, relation in self._counting(every, lambda one: (one.result.unit.name, one.base.unit.name)):
-            yield RunRatio(
-                kept_run,
-                relation.result,
-                relation.base,
-                relation.ratio,
-                relation.steady,
-                self.sessions[kept_run.run.id],
-                self.is_shared(kept_run),
-            )
+        for kept_run in self.measured:
+            for relation in of(kept_run.results):
+                yield RunRatio(
+                    kept_run,
+                    relation.result,
+                    relation.base,
+                    relation.ratio,
+                    relation.steady,
+                    self.sessions[kept_run.run.id],
+                    self.is_shared(kept_run),
+                )
 
     @cached_property
     def newest_code(self) -> dict[tuple[str, str], str]:

@@ -230,7 +230,8 @@ def rows(measurements: Iterable[RunRatio]) -> list[HostRow]:
     """A row for each configuration, by model, precision, number of GPUs and name.
 
     Those runs count whose code of the programs is that of the newest run that has the configuration. Measurements with
-    older code do not count either if they are over something else than the newest ones. A run that has a configuration
+    older code do not count either if they are over something else than the newest ones, nor do those of a shared host where
+    others count. A run that has a configuration
     under two names counts once, with the first, because both share what varies between runs.
     """
     groups: dict[str, dict[str, RunRatio]] = {}
@@ -242,13 +243,13 @@ def rows(measurements: Iterable[RunRatio]) -> list[HostRow]:
     alone: dict[str, tuple[RunRatio, ...]] = defaultdict(tuple)
     for group in (list(by_run.values()) for by_run in groups.values()):
         code = group[-1].code
-        counting = tuple(
+        newest_code = tuple(
             measurement
             for measurement in group
             if measurement.code == code and measurement.own_code == newest[measurement.own]
         )
-        superseded = tuple(measurement for measurement in group if measurement not in counting)
-        if counting:
+        superseded = tuple(measurement for measurement in group if measurement not in newest_code)
+        if counting := tuple(of for of in newest_code if not of.shared) or newest_code:
             all_rows.append(HostRow(counting, superseded))
         else:
             alone[group[0].own] += superseded

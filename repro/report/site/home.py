@@ -168,11 +168,9 @@ def _concluded(_: Translate, hosts: Sequence[MeasuredHost], claims: Sequence[Cla
         return [open_still]
     gpus = listed(_, speed.short_names([host for host in hosts if host.measured]).values())
     text = _("**You may conclude** on {gpus} what 95% intervals over sessions decide. {first}")
-    first, *others = statements
-    if others:
-        *others, last = others
-        return [text.format(gpus=gpus, first=first), *others, _("{text} {more}").format(text=last, more=open_still)]
-    return [text.format(gpus=gpus, first=first), open_still]
+    statements[0] = text.format(gpus=gpus, first=statements[0])
+    statements[-1] = _("{text} {more}").format(text=statements[-1], more=open_still)
+    return statements
 
 
 def _wrong(claims: Sequence[Claim]) -> list[str]:

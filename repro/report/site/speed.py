@@ -165,25 +165,23 @@ def _outcomes(_: Translate, every: Sequence[FrameworkRatios], program: str, fram
         if compared.framework == framework:
             by_model.setdefault(compared.model, []).extend(compared.over_fastest(program, TODAY))
     texts = []
-    for outcome, is_so in ((SLOWER, _is_slower), (FASTER, _is_faster)):
+    for outcome in (SLOWER, FASTER):
         models = [
             _("{n} of {all} {model}").format(model=model, n=number, all=len(rows))
             for model, rows in by_model.items()
-            if (number := sum(map(is_so, rows)))
+            if (number := [_outcome(row) for row in rows].count(outcome))
         ]
         if models:
             texts.append(_(outcome).format(framework=FRAMEWORKS[framework], models=listed(_, models)))
     return texts
 
 
-def _is_slower(row: HostRow) -> bool:
+def _outcome(row: HostRow) -> str | None:
+    """SLOWER or FASTER where the interval over sessions is on one side of 1; None where it decides nothing."""
     interval = row.ratio and row.ratio.decisive
-    return bool(interval and interval.high < 1)
-
-
-def _is_faster(row: HostRow) -> bool:
-    interval = row.ratio and row.ratio.decisive
-    return bool(interval and interval.low > 1)
+    if not interval:
+        return None
+    return SLOWER if interval.high < 1 else FASTER if interval.low > 1 else None
 
 
 def scaling(_: Translate, hosts: Sequence[MeasuredHost]) -> str:
@@ -213,7 +211,7 @@ def _framework(row: HostRow) -> str:
 
 
 def _computes(row: HostRow) -> str:
-    return AS_PUBLISHED if row.base.label.endswith("-unfused") else TODAY
+    return AS_PUBLISHED if row.base.config.switches.get("unfused") else TODAY
 
 
 def _ratio(row: HostRow) -> float:
