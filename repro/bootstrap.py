@@ -257,7 +257,10 @@ def python_for(environment: Path, uv: str) -> str:
         return find_older_python(uv)
     if environment == BASELINE_CU102:
         return find_older_python(uv, BASELINE_PYTHONS[PINNED_BASELINES[1]], NO_PYTHON_OF_CU102)
-    return ">=3.11,<3.15" if environment == BASELINE else ">=3.11"
+    if environment == BASELINE:
+        oldest, *_, newest = BASELINE_PYTHONS[PINNED_BASELINES[0]]
+        return f">={oldest},<3.{int(newest.removeprefix('3.')) + 1}"
+    return ">=3.11"
 
 
 def controller_requirements(uv: str, folder: Path, groups: Iterable[str]) -> Path:

@@ -92,3 +92,44 @@ def test_words_agree_with_their_number():
         == "3 units are late by 2.0 s of 4"
     )
     assert f"{Counted(1):case|cases}, {Counted(0):case|cases}, {Counted(7):03d}" == "1 case, 0 cases, 007"
+
+
+AGREEING = re.compile(r"\{(\w+):[^{}|]*\|[^{}]*\}")
+"""A field whose words agree with its number."""
+
+
+def _strings(tree: ast.AST) -> list[str]:
+    return [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+
+
+def uncounted(source: str) -> list[str]:
+    """Values of fields that agree with a number, given to a message without `Counted`, by line.
+
+    A message that a call of `format` does not hold itself is one of its function's or of the module's constants.
+    """
+    tree = ast.parse(source)
+    constants = [
+        text for node in tree.body if not isinstance(node, ast.FunctionDef | ast.ClassDef) for text in _strings(node)
+    ]
+    wrong = set()
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Module)):
+        nearby = constants if isinstance(function, ast.Module) else [*_strings(function), *constants]
+        for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "format":
+                agreeing = {field for text in _strings(call.func.value) or nearby for field in AGREEING.findall(text)}
+                wrong |= {
+                    f"{value.lineno}: {value.arg}"
+                    for value in call.keywords
+                    if value.arg in agreeing
+                    and not (isinstance(value.value, ast.Call) and ast.unparse(value.value.func) == "Counted")
+                }
+    return sorted(wrong)
+
+
+def test_numbers_that_words_agree_with_are_counted():
+    wrong = {
+        path.name: found for path in sorted((ROOT / "repro").rglob("*.py")) if (found := uncounted(path.read_text()))
+    }
+    assert not wrong
+    assert uncounted('_("{n:case|cases} of {m}").format(n=len(cases), m=3)') == ["1: n"]
+    assert uncounted('CASES = N_("{n:case|cases}")\n_(CASES).format(n=n)\n_("{n}").format(n=n)') == ["2: n"]

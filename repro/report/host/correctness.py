@@ -91,18 +91,18 @@ def curves(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sectio
         Column(_("Did not run"), numeric=True, minor=True),
         *columns(numeric=(_("Deviation / tolerance (max)"),)),
     )
-    older = {
-        id(comparison)
+    of_newest_code = {
+        _subject(comparison.unit)
         for kept_run, curves in by_run
         for comparison in curves.comparisons
-        if _older(host, kept_run, comparison.unit)
+        if comparison.unit.role == LAYOUT and not _older(host, kept_run, comparison.unit)
     }
     rows = []
     for mine in _by_kind(layouts):
         compared = [comparison for comparison in mine if comparison.deviation]
         rows.append(
             (
-                _dated(_, mine[0].unit, all(id(comparison) in older for comparison in mine)),
+                _dated(_, mine[0].unit, _subject(mine[0].unit) not in of_newest_code),
                 outof(sum(comparison.holds for comparison in mine), len(mine)),
                 count(sum(not comparison.holds for comparison in compared)),
                 count(len(mine) - len(compared)),

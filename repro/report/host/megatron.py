@@ -28,7 +28,7 @@ from repro.report.tables import Field
 from repro.runs.unit import Unit
 from repro.utils.i18n import Translate
 
-TODAY, THEN = MEGATRON
+FUSED, UNFUSED = MEGATRON
 """Megatron-Core as its users run it, and computing as Megatron-LM did in 2021, which is the base of the figure."""
 PEER = "Megatron-LM"
 
@@ -37,7 +37,7 @@ PEER = "Megatron-LM"
 class LayoutRow:
     """A configuration of GPT: OneFlow's programs over each of Megatron-Core's variants, and these over each other.
 
-    `over` has the rows by program and variant; `today` is that of `TODAY` over `THEN`, None where a run had one alone.
+    `over` has the rows by program and variant; `today` is that of `FUSED` over `UNFUSED`, None where a run had one alone.
     """
 
     name: str
@@ -90,7 +90,7 @@ def by_layout(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sec
     rows = layout_rows(host)
     if not rows:
         return []
-    variants = [name for name in (THEN, TODAY) if any(name == over for row in rows for _program, over in row.over)]
+    variants = [name for name in (UNFUSED, FUSED) if any(name == over for row in rows for _program, over in row.over)]
     programs = [program for program in KINDS if any(program == of for row in rows for of, _over in row.over)]
     fields = [
         Field(_("Layout"), partial(_layout, _)),
@@ -99,14 +99,14 @@ def by_layout(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sec
                 _("{program} / {baseline}").format(program=_(SHORT_PROGRAMS[program]), baseline=variant),
                 partial(_over, _, program=program, variant=variant),
                 numeric=True,
-                minor=variant == THEN,
+                minor=variant == UNFUSED,
             )
             for variant in variants
             for program in programs
         ),
     ]
     if any(row.today for row in rows):
-        title = _("{program} / {baseline}").format(program=TODAY, baseline=THEN)
+        title = _("{program} / {baseline}").format(program=FUSED, baseline=UNFUSED)
         fields.append(Field(title, lambda row: cells.with_interval(_, row.today), numeric=True, minor=True))
     if any(row.published for row in rows):
         fields.append(Field(_("OneFlow / Megatron-LM, published (V100)"), partial(_published_cell, _), numeric=True))
@@ -140,18 +140,18 @@ def _published_cell(_: Translate, row: LayoutRow) -> Cell:
 
 
 def megatron_figure(host: MeasuredHost) -> list[FigureSpec]:
-    """Both programs, Megatron-Core today and the published ratio by layout, over `THEN`; none without a row of this."""
+    """Both programs, Megatron-Core today and the published ratio by layout, over `UNFUSED`; none without a row of this."""
     rows = layout_rows(host)
-    drawn = [row for row in rows if any(over == THEN for _program, over in row.over)]
+    drawn = [row for row in rows if any(over == UNFUSED for _program, over in row.over)]
     if not drawn:
         return []
-    programs = [program for program in KINDS if any((program, THEN) in row.over for row in drawn)]
+    programs = [program for program in KINDS if any((program, UNFUSED) in row.over for row in drawn)]
     series = [*(NAMES[program] for program in programs)]
-    series += [TODAY] if any(row.today for row in drawn) else []
+    series += [FUSED] if any(row.today for row in drawn) else []
     series += [AS_PUBLISHED] if any(row.published for row in drawn) else []
 
     def points(row: LayoutRow) -> tuple[ForestPoint, ...]:
-        measured = {NAMES[program]: row.over.get((program, THEN)) for program in programs} | {TODAY: row.today}
+        measured = {NAMES[program]: row.over.get((program, UNFUSED)) for program in programs} | {FUSED: row.today}
         marks = [
             ForestPoint(series.index(name), of.ratio.value, cells.ends(of))
             for name, of in measured.items()
@@ -163,14 +163,14 @@ def megatron_figure(host: MeasuredHost) -> list[FigureSpec]:
 
     def chart(_: Translate) -> ForestChart:
         named = {NAMES[program]: _("OneFlow, {program}").format(program=_(PROGRAMS[program])) for program in programs}
-        named |= {TODAY: TODAY, AS_PUBLISHED: _("published OneFlow / Megatron-LM, V100")}
+        named |= {FUSED: FUSED, AS_PUBLISHED: _("published OneFlow / Megatron-LM, V100")}
         groups: dict[str, list[ForestRow]] = {}
         for row in drawn:
             heading = _("{shape} (hidden size x layers)").format(shape=row.shape)
             groups.setdefault(heading, []).append(ForestRow(_layout(_, row).text, (points(row),)))
         return ForestChart(
             _("GPT by layout, compared with Megatron"),
-            _("throughput / that of {baseline} in the same run, logarithmic scale").format(baseline=THEN),
+            _("throughput / that of {baseline} in the same run, logarithmic scale").format(baseline=UNFUSED),
             ("",),
             tuple((heading, tuple(mine)) for heading, mine in groups.items()),
             tuple(named[name] for name in series),

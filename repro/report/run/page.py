@@ -184,7 +184,7 @@ def _outcome(_: Translate, data: ReportData) -> Section:
             if apart
             else _("up to {n} attempts at once, so their speed is meaningless")
         )
-        concurrent = said.format(n=together)
+        concurrent = said.format(n=Counted(together))
         rows.append(words(_("Concurrency"), concurrent))
     complete = sum(result.complete for result in results)
     rows.append((Cell(_("Succeeded in every repeat")), _share(complete, len(results))))

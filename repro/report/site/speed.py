@@ -25,8 +25,6 @@ from repro.utils.i18n import N_, Translate
 MODEL = re.compile(r"\b[A-Z]{1,3}\d{2,4}\b")
 """A GPU's model within the name that its driver gives it."""
 FRAMEWORKS = {"pytorch": "PyTorch", "megatron": "Megatron-Core"}
-TODAY, AS_PUBLISHED = "today", "as published"
-"""What a baseline computes: as people run its framework today, or what the published programs did."""
 FASTER = N_("faster than {framework} in {models} configurations")
 SLOWER = N_("slower than {framework} in {models} configurations")
 DESCRIBED = {
@@ -50,9 +48,9 @@ class FrameworkRatios:
     def framework(self) -> str:
         return _framework(self.rows[0])
 
-    def over_fastest(self, program: str, computing: str) -> list[HostRow]:
-        """Of each configuration the row over the fastest of the baselines that compute so."""
-        mine = [row for row in self.rows if row.ratio and (row.unit.program, _computes(row)) == (program, computing)]
+    def over_fastest(self, program: str, *, unfused: bool = False) -> list[HostRow]:
+        """Each configuration's row over its fastest baseline; if `unfused`, of those that compute as the published programs."""
+        mine = [row for row in self.rows if row.ratio and (row.unit.program, _unfused(row)) == (program, unfused)]
         return [min(group, key=_ratio) for group in grouped(mine, configuration_name)]
 
 
@@ -84,9 +82,9 @@ def table(_: Translate, hosts: Sequence[MeasuredHost]) -> Table | None:
     fields = (
         Field(_("Model and framework"), titled),
         Field(_("Measured on"), measured_on),
-        Field(_("Port / fastest"), partial(_range, _, PUBLISHED, TODAY), numeric=True),
-        Field(_("Tuned / fastest"), partial(_range, _, TUNED, TODAY), numeric=True),
-        Field(_("Port / baseline as published"), partial(_range, _, PUBLISHED, AS_PUBLISHED), numeric=True, minor=True),
+        Field(_("Port / fastest"), partial(_range, _, PUBLISHED), numeric=True),
+        Field(_("Tuned / fastest"), partial(_range, _, TUNED), numeric=True),
+        Field(_("Port / baseline as published"), partial(_range, _, PUBLISHED, unfused=True), numeric=True, minor=True),
     )
     caption = _(
         "Throughput of OneFlow 0.8.0 over that of another framework in the same run, in the published precision; above 1 "
@@ -163,7 +161,7 @@ def _outcomes(_: Translate, every: Sequence[FrameworkRatios], program: str, fram
     by_model: dict[str, list[HostRow]] = {}
     for compared in every:
         if compared.framework == framework:
-            by_model.setdefault(compared.model, []).extend(compared.over_fastest(program, TODAY))
+            by_model.setdefault(compared.model, []).extend(compared.over_fastest(program))
     texts = []
     for outcome in (SLOWER, FASTER):
         models = [
@@ -210,8 +208,8 @@ def _framework(row: HostRow) -> str:
     return "megatron" if row.base.label in MEGATRON else "pytorch"
 
 
-def _computes(row: HostRow) -> str:
-    return AS_PUBLISHED if row.base.config.switches.get("unfused") else TODAY
+def _unfused(row: HostRow) -> bool:
+    return bool(row.base.config.switches.get("unfused"))
 
 
 def _ratio(row: HostRow) -> float:
@@ -223,9 +221,9 @@ def _two_decimals(ratio: float) -> str:
     return numbers.fixed(ratio, 2)
 
 
-def _range(_: Translate, program: str, computing: str, compared: FrameworkRatios) -> Cell:
+def _range(_: Translate, program: str, compared: FrameworkRatios, *, unfused: bool = False) -> Cell:
     """The lowest and the highest ratio, with the number of sessions behind the least measured; a dash for none."""
-    mine = compared.over_fastest(program, computing)
+    mine = compared.over_fastest(program, unfused=unfused)
     if not mine:
         return tables.NONE
     least = min(len(row.sessions) for row in mine)

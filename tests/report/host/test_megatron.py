@@ -13,7 +13,7 @@ from repro.report.host import page as host_page
 from repro.report.host.answer import believed, by_model
 from repro.report.host.figures import figure_specs
 from repro.report.host.measured import over_pytorch
-from repro.report.host.megatron import THEN, TODAY, by_layout, layout_rows, megatron_figure
+from repro.report.host.megatron import FUSED, UNFUSED, by_layout, layout_rows, megatron_figure
 from repro.report.html import check_same_structure
 from repro.report.site import speed
 from repro.utils.i18n import LANGUAGES, catalogue
@@ -61,9 +61,9 @@ def test_every_layout_is_a_row_with_both_programs_over_both_variants(megatron_ho
     assert {row[0].text for row in table.rows} == LAYOUTS
     assert [row[0].note.split(", ")[1] for row in table.rows] == ["1 GPU", *["2 GPUs"] * 3, *["4 GPUs"] * 4]
     for row in table.rows:
-        assert row[1].sort == pytest.approx(SPEEDS["published"] / SPEEDS[THEN], rel=1e-2)
-        assert row[4].sort == pytest.approx(math.sqrt(1.02 / 1.005) * SPEEDS["tuned"] / SPEEDS[TODAY], rel=1e-3)
-        assert row[5].sort == pytest.approx(SPEEDS[TODAY] / SPEEDS[THEN], rel=1e-2)
+        assert row[1].sort == pytest.approx(SPEEDS["published"] / SPEEDS[UNFUSED], rel=1e-2)
+        assert row[4].sort == pytest.approx(math.sqrt(1.02 / 1.005) * SPEEDS["tuned"] / SPEEDS[FUSED], rel=1e-3)
+        assert row[5].sort == pytest.approx(SPEEDS[FUSED] / SPEEDS[UNFUSED], rel=1e-2)
         assert all("n\xa0=\xa02" in cell.note for cell in row[1:6])
 
 
@@ -79,7 +79,7 @@ def test_published_ratios_are_those_of_the_original_case(megatron_host):
 
 def test_the_figure_has_the_four_series_by_layout_with_the_published_ratio(megatron_host):
     chart = chart_of(megatron_host)
-    names = (PORT, "tuned", TODAY, AS_PUBLISHED)
+    names = (PORT, "tuned", FUSED, AS_PUBLISHED)
     assert chart.styles == tuple(map(style, names)) and len(chart.series) == len(names)
     ((heading, rows),) = chart.groups
     assert heading.startswith("1536x16") and {row.label for row in rows} == LAYOUTS
@@ -92,7 +92,7 @@ def test_the_figure_has_the_four_series_by_layout_with_the_published_ratio(megat
 
 def test_a_configuration_without_the_figures_base_is_in_the_table_alone(megatron_host):
     alone = {name for name in (row.name for row in layout_rows(megatron_host)) if "as_1x4x1" in name}
-    fewer = [row for row in megatron_host.ratios if not (row.base.label == THEN and "as_1x4x1" in row.unit.name)]
+    fewer = [row for row in megatron_host.ratios if not (row.base.label == UNFUSED and "as_1x4x1" in row.unit.name)]
     host = Changed(megatron_host, ratios=fewer)
     assert {row.name for row in layout_rows(host)} >= alone
     (spec,) = megatron_figure(host)
