@@ -37,7 +37,7 @@ FOLDERS = {
 
 def trainer_wheels(pins: Pins, folder: Path = WHEELS) -> Path:
     """The folder with exactly the wheels of an image's environment, complete and verified."""
-    fetch(pins.packages_for(pins.python), folder / "trainer")
+    fetch(pins.packages_for(pins.python), folder / "trainer", pins.python)
     return folder / "trainer"
 
 
@@ -46,66 +46,48 @@ def baseline_wheels(lock: str, python: str, folder: Path = WHEELS, locks: Path =
 
     PinError if pip cannot fetch one by its hash.
     """
-    target, locked = folder / lock, read_lock(locks / f"{lock}.lock", python)
+    target = folder / lock
     with exclusive(target):
-        digests = {sha256(path): path for path in target.iterdir()}
-        for digest in digests.keys() - set().union(*(hashes for _, hashes in locked.values())):
-            digests[digest].unlink()
-        missing = {name: package for name, package in locked.items() if not package[1] & digests.keys()}
-        if missing:
-            requirements = [_requirement(f"{name}=={version}", hashes) for name, (version, hashes) in missing.items()]
-            _download(requirements, target, python, ", ".join(f"'{name}'" for name in missing))
+        locked = read_lock(locks / f"{lock}.lock", python)
+        _hold(target, {name: (f"{name}=={version}", hashes) for name, (version, hashes) in locked.items()}, python)
     return target
 
 
 def artefact_wheel(pins: Pins, name: str, folder: Path = WHEELS) -> Path:
     """The wheel that an artefact is taken from, verified."""
     pin = pins.artefact(name)
-    fetch([pin], folder / FOLDERS[name])
+    fetch([pin], folder / FOLDERS[name], pin.python[0] if pin.python else pins.python)
     return folder / FOLDERS[name] / pin.file
 
 
-def fetch(pins: Sequence[Pin], folder: Path) -> None:
-    """Make a folder hold exactly these wheels; those that are there and right are not downloaded again.
+def fetch(pins: Sequence[Pin], folder: Path, python: str = "3.9") -> None:
+    """Make a folder hold exactly these wheels, for a Python.
 
     Raises
     ------
     PinError
-        A wheel is not the pinned one, or cannot be downloaded.
+        A wheel cannot be downloaded by its hash, or has another file name on the index than the pinned one.
     """
     with exclusive(folder):
-        _fetch(pins, folder)
-
-
-def _fetch(pins: Sequence[Pin], folder: Path) -> None:
-    names = {pin.file for pin in pins}
-    for path in folder.iterdir():
-        if path.name not in names:
-            path.unlink()
-    missing: list[Pin] = []
+        wanted = {pin.name: ("==".join(pin.file.split("-")[:2]), {pin.sha256}) for pin in pins}
+        _hold(folder, wanted, python)
     for pin in pins:
-        if (folder / pin.file).exists():
-            verify(pin, folder / pin.file)
-        else:
-            missing.append(pin)
-    if missing:
-        requirements = [_requirement("==".join(pin.file.split("-")[:2]), {pin.sha256}) for pin in missing]
-        python = missing[0].python[0] if missing[0].python else "3.9"
-        _download(requirements, folder, python, ", ".join(f"'{pin.name}'" for pin in missing))
-    for pin in missing:
         if not (folder / pin.file).exists():
             raise PinError(f"pin '{pin.name}': the index has no file named {pin.file}")
-        verify(pin, folder / pin.file)
 
 
-def verify(pin: Pin, path: Path) -> None:
-    """PinError unless a file is the pinned one."""
-    digest = sha256(path)
-    if digest != pin.sha256:
-        raise PinError(
-            f"pin '{pin.name}': SHA-256 of {path} is {digest}, pinned is {pin.sha256}; remove the file "
-            "to download it again"
-        )
+def _hold(folder: Path, packages: dict[str, tuple[str, set[str]]], python: str) -> None:
+    """Make a folder hold one wheel of each package, by its hash, and nothing else; what is there stays.
+
+    `packages` has by name the requirement, such as six==1.0, and the permitted SHA-256.
+    """
+    digests = {sha256(path): path for path in folder.iterdir()}
+    for digest in digests.keys() - set().union(*(hashes for _, hashes in packages.values())):
+        digests[digest].unlink()
+    missing = {name: package for name, package in packages.items() if not package[1] & digests.keys()}
+    if missing:
+        requirements = [_requirement(*package) for package in missing.values()]
+        _download(requirements, folder, python, ", ".join(f"'{name}'" for name in missing))
 
 
 def _requirement(package: str, hashes: set[str]) -> str:
