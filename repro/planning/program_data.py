@@ -54,7 +54,7 @@ def with_data(
     DataError
         A path does not have the program's kind of data, or its program is ambiguous.
     """
-    programs = {program.report: program for program in map(_program, plan.units) if program.standin}
+    programs = {program.report: program for _unit, program in _published(plan)}
     chosen = _chosen(choices, programs, {program.report: unit.model for unit, program in _published(plan)})
     if plan.scale == SMOKE:
         if any(path != SYNTHETIC for path in chosen.values()):
@@ -122,9 +122,8 @@ def _chosen(choices: Iterable[str], programs: dict[str, Program], models: dict[s
             name, path = "", choice
         reports = [report for report in programs if name in ("", report, models.get(report))]
         if not reports:
-            raise DataError(
-                f"DATA={choice}: {name or 'nothing here'} reads no data; it is for {_names(programs, models)}"
-            )
+            reader = f"{name} reads no data" if name else "no program of this run reads data"
+            raise DataError(f"DATA={choice}: {reader}; it is for {_names(programs, models)}")
         kinds = {programs[report].standin for report in reports}
         if path != SYNTHETIC and len(kinds) > 1:
             raise DataError(f"DATA={choice}: {', '.join(reports)} read different data; name one of them: REPORT={path}")
