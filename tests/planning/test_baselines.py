@@ -112,6 +112,15 @@ def test_what_an_environment_lacks_for_a_variant_is_named_before_anything_starts
     assert baseline_program(usable, (), "pytorch", 1).lock == ""
 
 
+def test_without_gpus_torch_compile_needs_a_compiler_of_another_language(tmp_path):
+    python = interpreter(tmp_path, 0, megatron_core=None, compiles_for_cpu=False)
+    with pytest.raises(PlanError, match=r"pytorch-compiled compiles for the CPU with g\+\+, which is not installed"):
+        baseline_program(python, (), "pytorch-compiled", 0)
+    assert baseline_program(python, (), "pytorch", 0).variants == ("pytorch",)
+    with_gpu = interpreter(tmp_path, 1, megatron_core=None, compiles_for_cpu=False)
+    assert baseline_program(with_gpu, (), "pytorch-compiled", 1).variants == ("pytorch-compiled",)
+
+
 def test_the_probe_answers_in_an_interpreter_with_pytorch(tmp_path):
     """Modules of these names in place of PyTorch and NumPy, since the tests' Python has none."""
     (tmp_path / "numpy.py").touch()
@@ -131,6 +140,7 @@ def test_the_probe_answers_in_an_interpreter_with_pytorch(tmp_path):
         "megatron_core": None,
         "fused_attention": False,
         "compiles": False,
+        "compiles_for_cpu": False,
     }
 
 

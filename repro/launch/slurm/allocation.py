@@ -93,6 +93,12 @@ class Allocation:
         """Whether the job still has its nodes, as far as is known."""
         return bool(self.names) and not self._job.ended and not self._over.is_set()
 
+    def ask_whether_usable(self) -> bool:
+        """The same as Slurm says now, which may have ended the job since it was asked last."""
+        with contextlib.suppress(SlurmError, RemoteError):
+            self._job = self._client.job(self._job.number)
+        return self.usable
+
     def nodes(self, count: int | None = None) -> tuple[Node, ...]:
         """The first nodes, as the inventory has those that it lists."""
         cluster = self.request.cluster

@@ -99,7 +99,7 @@ class Jobs:
         wanted = Size(max(size.nodes, self.largest.nodes), max(size.gpus, self.largest.gpus)) if self._keeps else size
         if kept_allocation:
             has = Size(kept_allocation.request.nodes, kept_allocation.request.gpus)
-            if kept_allocation.usable and (has.holds(size) if self._keeps else has == size):
+            if (has.holds(size) if self._keeps else has == size) and kept_allocation.ask_whether_usable():
                 return kept_allocation
             kept_allocation.release()
         allocation = Allocation(self.request(what, wanted))

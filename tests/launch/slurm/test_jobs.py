@@ -529,7 +529,9 @@ def test_a_kept_job_outlives_an_attempt_that_fails_or_hangs(cluster, tmp_path, j
     assert not (jobs_folder / "cancelled").exists()
 
 
-def test_a_kept_job_that_was_cancelled_is_replaced(cluster, tmp_path, jobs_folder):
+def test_a_kept_job_that_was_cancelled_is_replaced(cluster, tmp_path, jobs_folder, monkeypatch):
+    """Also if Slurm was asked last before that."""
+    monkeypatch.setattr(allocations, "FIRST_POLL_S", patience(60.0))
     jobs = Jobs(replace(cluster, slurm=KEPT), UploadedCode(STANDIN), cluster.port, "the run", 30, True)
     (unit,) = smoke((1,)).units
     make = slurm_attempts(jobs, Limits(), True)
