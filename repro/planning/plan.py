@@ -208,7 +208,10 @@ def _refuse_idle(units: Sequence[Unit], names: tuple[str, ...]) -> None:
 
     idle = set(names) - set(DEFAULT) - {unit.variant for unit in units}
     for name in sorted(idle):
-        raise PlanError(f"BASELINES={name} can run none of these cases: {refusal(units[0].config.as_json(), name)}")
+        reasons = dict.fromkeys(
+            reason for unit in units if not unit.baseline_of and (reason := refusal(unit.config.as_json(), name))
+        )
+        raise PlanError(f"BASELINES={name} can run none of these cases: {'; '.join(reasons)}")
 
 
 def _baselines(unit: Unit, names: tuple[str, ...]) -> list[Unit]:

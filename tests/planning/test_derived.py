@@ -233,6 +233,14 @@ def test_a_variant_that_can_run_nothing_is_refused_by_name(model, cases, gpus, v
         make_plan(CATALOGUE.select(model, cases), gpus, Wanted(baselines=("pytorch", variant)))
 
 
+def test_each_reason_why_a_variant_can_run_nothing_is_given_once():
+    with pytest.raises(PlanError) as caught:
+        make_plan(CATALOGUE.select(None, None), 0, Wanted(baselines=("megatron",)))
+    reasons = [line.partition(":")[0] for line in str(caught.value).partition("cases: ")[2].split("; ")[:3]]
+    assert reasons == ["model", "model", "device"]
+    assert str(caught.value).count("not bert") == 1
+
+
 def test_a_smoke_runs_baselines_must_print_their_units_losses():
     found = make_plan(CATALOGUE.select("bert", None), 0, Wanted(baselines=BASELINES))
     baselines = [unit for unit in found.units if unit.baseline_of]
