@@ -275,7 +275,7 @@ def _transport(case: Case, cluster: Mapping, info: ProcessInfo) -> Iterable[Reas
     needed = {"P2P", "NET/IB"} if leaves_node else {"P2P"}
     wrong = {transport for transport in info.transports if transport.startswith("NET/") and transport != "NET/IB"}
     if not info.transports:
-        yield Reason("transport", "missing", MISSING, _joined(needed), None, NCCL_LOG)
+        yield Reason("transport", "missing", message=MISSING, expected=_joined(needed), measured=None, source=NCCL_LOG)
     elif wrong or needed - info.transports:
         yield _differs("transport", _joined(needed), _joined(info.transports))
 
@@ -285,7 +285,7 @@ def _one(
 ) -> Reason | None:
     """A reason unless every value that was seen is the expected one."""
     if not measured:
-        return Reason(aspect, "missing", MISSING, expected, None, source)
+        return Reason(aspect, "missing", message=MISSING, expected=expected, measured=None, source=source)
     if all(same(expected, value) for value in measured):
         return None
     return _differs(aspect, expected, _joined(measured))

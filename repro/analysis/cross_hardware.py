@@ -192,7 +192,7 @@ def _order(group: pd.DataFrame) -> Order:
         for name in ("published_throughput", "throughput")
     )
     ((report, gpus),) = {(case["report"], case["gpus"]) for case in cases}
-    return Order(report, gpus, published, measured, swapped, tolerance)
+    return Order(report, gpus, published=published, measured=measured, swapped=swapped, tolerance=tolerance)
 
 
 def _opposite(published: float, measured: float, tolerance: float) -> bool:

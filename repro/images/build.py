@@ -109,7 +109,7 @@ def build_layout(
     _fetch_wheels(stacks, pins)
     drafts = [f"{tag_of(stack)}-draft" for stack in stacks]
     for number, (stack, draft) in enumerate(zip(stacks, drafts, strict=True)):
-        _build_one(client, stack, draft, pins, sources, () if number else options)
+        _build_one(client, stack, tag=draft, pins=pins, sources=sources, options=() if number else options)
     try:
         return _normalise_saved(engine, drafts, layout, pins.source_date_epoch)
     finally:

@@ -114,7 +114,7 @@ def fatbins(data: bytes | mmap.mmap) -> Iterator[Fatbin]:
                 at += 8
                 continue
             codes = tuple(_codes(data, at + header, at + header + body))
-            yield Fatbin(name, at, header + body, codes, header, at in linked)
+            yield Fatbin(name, at, length=header + body, codes=codes, header=header, linked=at in linked)
             at += header + body
 
 
@@ -130,12 +130,12 @@ def _codes(data: bytes | mmap.mmap, at: int, end: int) -> Iterator[FatbinCode]:
         yield FatbinCode(
             kind,
             architecture,
-            at + header,
-            length,
-            header,
-            packed * compressed,
-            size * compressed,
-            options.strip("\0 "),
+            offset=at + header,
+            length=length,
+            header=header,
+            packed=packed * compressed,
+            size=size * compressed,
+            options=options.strip("\0 "),
         )
         at += header + length
 

@@ -137,7 +137,7 @@ def make_overlay(
     with exclusive(overlays):
         pieces = [piece for path in libraries.values() for piece in _pieces(path, compiler, compiled)]
         _compile(pieces, compiler, jobs, say)
-        return _write(pieces, libraries, stated, compiler, site, overlays)
+        return _write(pieces, libraries, stated=stated, compiler=compiler, site=site, overlays=overlays)
 
 
 def _pieces(path: Path, compiler: Compiler, compiled: Path) -> Iterator[Piece]:

@@ -73,7 +73,7 @@ def normalise(archive: IO[bytes], folder: Path, epoch: int, rename: Callable[[st
                 if name.endswith("layer.tar"):
                     layers[name] = write_layer(content, blobs, epoch)
                 else:
-                    _sort_out(name, content, layers, documents, blobs, epoch)
+                    _sort_out(name, content, layers=layers, documents=documents, blobs=blobs, epoch=epoch)
     images = []
     for entry in json.loads(documents["manifest.json"]):
         digests = [layers[links.get(path, path)] for path in map(os.path.normpath, entry["Layers"])]

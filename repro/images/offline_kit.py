@@ -88,18 +88,26 @@ def make_kit(
             temporary = Path(scratch)
             made.parts["base"] = pack(partial, "base.tar.gz", kit_contents.base(temporary, pythons, contents), size, 6)
             installed = kit_contents.environments(temporary, pythons, contents)
-            made.parts["environments"] = pack(partial, "environments.tar.xz", installed, size, level, _expected_mb())
+            made.parts["environments"] = pack(
+                partial, "environments.tar.xz", entries=installed, size=size, level=level, expected_mb=_expected_mb()
+            )
             if libraries:
                 newer = kit_contents.libraries(temporary, libraries, contents)
-                made.parts["libraries"] = pack(partial, "libraries.tar.xz", newer, size, level, _mb(libraries))
+                made.parts["libraries"] = pack(
+                    partial, "libraries.tar.xz", entries=newer, size=size, level=level, expected_mb=_mb(libraries)
+                )
             if baselines:
                 theirs = kit_contents.baselines(temporary, pythons, contents)
                 of_baselines = bootstrap.NEEDED_MIB[bootstrap.BASELINE] * MIB / MB
-                made.parts["baselines"] = pack(partial, "baselines.tar.xz", theirs, size, level, of_baselines)
+                made.parts["baselines"] = pack(
+                    partial, "baselines.tar.xz", entries=theirs, size=size, level=level, expected_mb=of_baselines
+                )
             if tests:
                 more = kit_contents.tests(temporary, pythons)
                 of_tests = sum(bootstrap.NEEDED_MIB[group] for group in groups_of("test")) * MIB / MB
-                made.parts["tests"] = pack(partial, "tests.tar.xz", more, size, level, of_tests)
+                made.parts["tests"] = pack(
+                    partial, "tests.tar.xz", entries=more, size=size, level=level, expected_mb=of_tests
+                )
         if images:
             with Pieces(partial, "images.tar", size) as pieces:
                 for data in packed(LAYOUT):

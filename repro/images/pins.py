@@ -116,12 +116,12 @@ def load_pins(root: Path = ROOT) -> Pins:
         return Pins(
             build["python"],
             build["source_date_epoch"],
-            tuple(_pin(entry) for entry in content["artefact"]),
-            tuple(_pin(entry) for entry in content["package"]),
-            tuple(Library(**entry) for entry in content["library"]),
-            tuple(Bundled(**entry) for entry in content["bundled"]),
-            content["licences"],
-            {name: _sha256(name, digest) for name, digest in content["layers"].items()},
+            artefacts=tuple(_pin(entry) for entry in content["artefact"]),
+            packages=tuple(_pin(entry) for entry in content["package"]),
+            libraries=tuple(Library(**entry) for entry in content["library"]),
+            bundled=tuple(Bundled(**entry) for entry in content["bundled"]),
+            licences=content["licences"],
+            layers={name: _sha256(name, digest) for name, digest in content["layers"].items()},
         )
     except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError) as error:
         raise PinError(f"{PINS}: {error}") from error

@@ -37,7 +37,12 @@ def error_frame(
     (`…_memory_error`).
     """
     training = training_cases(cases)
-    rows = pd.DataFrame([_row(case, training, cluster, constants, without, baseline) for case in cases])
+    rows = pd.DataFrame(
+        [
+            _row(case, training, cluster=cluster, constants=constants, without=without, baseline=baseline)
+            for case in cases
+        ]
+    )
     once = dict.fromkeys(rows.columns.drop("job"), "first") | {"throughput": "mean", "memory": "mean", "trained": "any"}
     frame = rows.groupby("job", sort=False).agg(once | {"names": ", ".join}).reset_index()
     for name in MODELS:

@@ -46,7 +46,15 @@ def make_convergence_plan(
     for model, dataset in datasets.items():
         spec, convergence, training = training_of(model, device)
         for precision in ("fp32", "amp") if gpus else ("fp32",):
-            published = _unit(spec, convergence, training, device, precision, dataset, iterations)
+            published = _unit(
+                spec,
+                convergence,
+                training=training,
+                device=device,
+                precision=precision,
+                dataset=dataset,
+                iterations=iterations,
+            )
             for unit in in_programs(published, programs):
                 units.append(unit)
                 goals[unit.name] = _goal(training, dataset)

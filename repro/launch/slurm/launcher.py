@@ -83,7 +83,9 @@ class SlurmLauncher(ClusterLauncher):
         target = self.target
         minutes = minutes_of(target.cluster, target.attempt_s, bool(target.cluster.gpu))
         compares, asks = not target.replaced, not target.baseline_replaced
-        jobs = Jobs(target.cluster, target.code, target.port, run, minutes, compares, asks)
+        jobs = Jobs(
+            target.cluster, target.code, port=target.port, run=run, minutes=minutes, compares=compares, asks=asks
+        )
         if plan:
             jobs.largest = self.largest(plan)
         return jobs

@@ -48,7 +48,7 @@ def _copied(report: Report, table: dict, column: str, pairs: list) -> Findings:
         elif coarse is other and _cut(own, other.decimals) == float(other):
             cut.append((case, own, other))
         else:
-            yield _differs(report, table, column, case, own, other, pairs)
+            yield _differs(report, table, column=column, case=case, own=own, other=other, pairs=pairs)
     if cut:
         yield _cut_off(report, table, column=column, cut=cut, count=len(pairs))
 

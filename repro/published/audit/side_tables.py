@@ -156,7 +156,7 @@ def dates(material: Material) -> Findings:
             printed = str(case.published.printed.get("date", ""))
             for day in days_of(printed):
                 rule = Message("the report is of {date}", date=report.date)
-                yield _day(report, Place(RESULTS, case.name, "date"), printed, day, own, rule)
+                yield _day(report, Place(RESULTS, case.name, "date"), printed=printed, day=day, own=own, rule=rule)
 
 
 def _day(report: Report, place: Place, printed: str, day: date | None, own: date, rule: Message) -> Finding | None:

@@ -68,16 +68,16 @@ def _ratios(host: MeasuredHost) -> FigureSpec:
         return ForestChart(
             _("OneFlow compared with PyTorch"),
             _("OneFlow throughput / PyTorch throughput in the same run, logarithmic scale"),
-            tuple(_(SHORT_PROGRAMS[program]) for program in programs),
-            tuple(
+            panels=tuple(_(SHORT_PROGRAMS[program]) for program in programs),
+            groups=tuple(
                 (
                     heading,
                     tuple(ForestRow(one.name, tuple(points(one, program) for program in programs)) for one in mine),
                 )
                 for heading, mine in groups.items()
             ),
-            tuple(_("over {baseline}").format(baseline=baseline) for baseline in series),
-            styles(series),
+            series=tuple(_("over {baseline}").format(baseline=baseline) for baseline in series),
+            styles=styles(series),
         )
 
     def caption(_: Translate) -> str:

@@ -171,10 +171,10 @@ def megatron_figure(host: MeasuredHost) -> list[FigureSpec]:
         return ForestChart(
             _("GPT by layout, compared with Megatron"),
             _("throughput / that of {baseline} in the same run, logarithmic scale").format(baseline=UNFUSED),
-            ("",),
-            tuple((heading, tuple(mine)) for heading, mine in groups.items()),
-            tuple(named[name] for name in series),
-            styles(series),
+            panels=("",),
+            groups=tuple((heading, tuple(mine)) for heading, mine in groups.items()),
+            series=tuple(named[name] for name in series),
+            styles=styles(series),
         )
 
     def caption(_: Translate) -> str:

@@ -182,11 +182,11 @@ class MeasuredHost:
                 yield RunRatio(
                     kept_run,
                     relation.result,
-                    relation.base,
-                    relation.ratio,
-                    relation.steady,
-                    self.sessions[kept_run.run.id],
-                    self.is_shared(kept_run),
+                    base=relation.base,
+                    ratio=relation.ratio,
+                    steady=relation.steady,
+                    session=self.sessions[kept_run.run.id],
+                    shared=self.is_shared(kept_run),
                 )
 
     @cached_property
@@ -260,7 +260,7 @@ def load(name: str, reproduced: Path = REPRODUCED, data: Path = GOALS) -> Measur
     runs.sort(key=lambda kept_run: kept_run.run.id)
     if unknown := [begin for begin in notes.shared if not any(of.run.id.startswith(begin) for of in runs)]:
         raise RecordError(f"{folder / NOTES}: {SHARED}: no kept run begins with {', '.join(unknown)}")
-    return MeasuredHost(name, folder, tuple(runs), tuple(preflights), goals, notes)
+    return MeasuredHost(name, folder, runs=tuple(runs), preflights=tuple(preflights), goals=goals, notes=notes)
 
 
 def goals_for(host: str, data: Path = GOALS) -> tuple[RatioGoal, ...]:
@@ -287,7 +287,16 @@ def goals_of(file: Path) -> tuple[RatioGoal, ...]:
                     f"{file}: goal {number}: {name}: say in {' and '.join(LANGUAGES)} "
                     f"{'who set it' if name == 'by' else 'why it is set so'}"
                 )
-        goals.append(RatioGoal(entry.pop("of"), entry.pop("at_least"), entry.pop("at_most", math.inf), entry, by, why))
+        goals.append(
+            RatioGoal(
+                entry.pop("of"),
+                entry.pop("at_least"),
+                at_most=entry.pop("at_most", math.inf),
+                where=entry,
+                by=by,
+                why=why,
+            )
+        )
     return tuple(goals)
 
 

@@ -127,16 +127,16 @@ def claims(audit: Audit, hosts: Sequence[MeasuredHost]) -> list[Claim]:
                 Claim(
                     case,
                     report,
-                    metric,
-                    printed,
-                    tuple(_findings(audit, case, metric)),
-                    expected,
-                    within,
-                    measured,
-                    coverage(measured, _derived(hosts, case, metric)),
-                    60 * planned[case.name].first_look_hours if case.ported else None,
-                    material.cluster(report)["hardware"]["gpu"],
-                    tolerance(case, material.catalogue).value,
+                    metric=metric,
+                    published=printed,
+                    findings=tuple(_findings(audit, case, metric)),
+                    expected=expected,
+                    within=within,
+                    measured=measured,
+                    coverage=coverage(measured, _derived(hosts, case, metric)),
+                    minutes=60 * planned[case.name].first_look_hours if case.ported else None,
+                    gpu=material.cluster(report)["hardware"]["gpu"],
+                    allowed=tolerance(case, material.catalogue).value,
                 )
             )
     return all_claims
@@ -193,7 +193,15 @@ def _measured(hosts: Iterable[MeasuredHost], case: Case, metric: str) -> Iterato
                     verdicts = (verdict for verdict in kept_run.judgement.verdicts if verdict.case == case.name)
                     verdict = next(verdicts, None) if metric == THROUGHPUT else None
                     program, repeats = unit.program, len(result.throughputs)
-                    newest[program] = MeasuredClaim(host.name, kept_run, program, value, repeats, unit.name, verdict)
+                    newest[program] = MeasuredClaim(
+                        host.name,
+                        kept_run,
+                        program=program,
+                        value=value,
+                        repeats=repeats,
+                        row=unit.name,
+                        verdict=verdict,
+                    )
         yield from newest.values()
 
 

@@ -90,4 +90,12 @@ def _measured(comparison: Comparison, pairs: Iterable[BesidePeer]) -> Iterator[M
     for pair in pairs:
         unit, repeats = pair.ours.unit, len(pair.ours.throughputs)
         if comparison.case and comparison.case.name in unit.stands_for:
-            yield MeasuredClaim(pair.host, pair.kept_run, unit.program, pair.ratio, repeats, unit.name, None)
+            yield MeasuredClaim(
+                pair.host,
+                pair.kept_run,
+                program=unit.program,
+                value=pair.ratio,
+                repeats=repeats,
+                row=unit.name,
+                verdict=None,
+            )
