@@ -121,6 +121,8 @@ def _chosen(choices: Iterable[str], programs: dict[str, Program], models: dict[s
         if not equals:
             name, path = "", choice
         reports = [report for report in programs if name in ("", report, models.get(report))]
+        if not reports and choice == SYNTHETIC:
+            continue
         if not reports:
             reader = f"{name} reads no data" if name else "no program of this run reads data"
             raise DataError(f"DATA={choice}: {reader}; it is for {_names(programs, models)}")

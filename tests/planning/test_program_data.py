@@ -128,6 +128,6 @@ def test_a_smoke_run_reads_a_small_stand_in_beside_its_parity():
 def test_without_a_published_program_nothing_reads_data(model, scale):
     """The tuned program and the baselines have synthetic batches at each scale."""
     plan = planned(model, 0 if scale == "smoke" else 8, programs=("tuned",), baselines=("pytorch",))
-    assert plan.scale == scale and with_data(plan) == plan
+    assert plan.scale == scale and with_data(plan) == with_data(plan, ("synthetic",)) == plan
     with pytest.raises(DataError, match=r"DATA=/data: no program of this run reads data; it is for published programs"):
         with_data(plan, ("/data",))
