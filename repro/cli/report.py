@@ -97,6 +97,8 @@ def _check_verify(values: Mapping[str, Any]) -> None:
     """Refuse a run that there is not, and what cannot be a host's name."""
     from repro.runs.digests import runs_of
 
+    if values["host"] and values["run"]:
+        raise OptionError("RUN and HOST: give one of them; HOST= verifies all kept runs of a host")
     if values["host"]:
         runs_of(values["host"])
     else:

@@ -34,7 +34,7 @@ from repro.runs.plan import Plan
 from repro.runs.record import Run
 from repro.utils.errors import PlanError
 from repro.utils.i18n import N_
-from repro.utils.paths import ROOT
+from repro.utils.paths import PACKAGE, ROOT
 
 if TYPE_CHECKING:
     from repro.launch.kernels import Kernels
@@ -86,7 +86,7 @@ class LocalLauncher(Launcher):
     def dry_run(self, plan: Plan) -> Iterator[str]:
         """A command per unit, with the variables that it gets; what is only known in a run is in angle brackets."""
         stack = self.stack(plan)
-        python = ("<python of the baselines>",)
+        python = ("<python of the baselines>", str(PACKAGE / "baselines" / "run.py"))
         container = self.container(stack, ask=False)
         attempt_of = local_attempts(
             Limits(),

@@ -23,13 +23,19 @@ def specs() -> tuple[ModelSpec, ...]:
     Raises
     ------
     ModelError
-        A folder of REPRO_MODELS does not exist, or a specification's name is not that of its module.
+        A folder of REPRO_MODELS does not exist, or a module there cannot be imported, or its specification is none or
+        has another name than its module.
     """
     if missing := missing_folders():
         raise ModelError(f"{VARIABLE}: there is no folder {missing[0]}")
     loaded = []
     for name in sorted(module.name for module in iter_modules(models.__path__)):
-        spec = getattr(import_module(f"{models.__name__}.{name}"), "SPEC", None)
+        try:
+            spec = getattr(import_module(f"{models.__name__}.{name}"), "SPEC", None)
+        except Exception as error:
+            raise ModelError(f"{models.__name__}.{name} cannot be imported: {type(error).__name__}: {error}") from error
+        if spec and not isinstance(spec, ModelSpec):
+            raise ModelError(f"{models.__name__}.{name}: SPEC is a {type(spec).__name__}; it has to be a ModelSpec")
         if spec and spec.name != name:
             raise ModelError(f"{models.__name__}.{name}: its specification is named {spec.name!r}; name it {name!r}")
         loaded += [spec] if spec else []

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from repro.cluster import cluster
 
 FOLDER = DATA / "hardware"
+MOST_NODES = 4096
 
 
 class HardwareError(ReproError):
@@ -94,6 +95,8 @@ def describe(name: str) -> ClusterModel:
         named = sorted({path.stem for path in CLUSTERS.glob("*.toml")} | set(inventory_names()))
         there = ", ".join([*named, *(f"{kind}xN" for kind in kinds)])
         raise HardwareError(f"CLUSTER={name}: no such cluster; there are {there} (N nodes)")
+    if len(match[2]) > len(str(MOST_NODES)) or int(match[2]) > MOST_NODES:
+        raise HardwareError(f"CLUSTER={name[:80]}: at most {MOST_NODES} nodes")
     return ClusterModel(name, _node(kinds[match[1]]), int(match[2]))
 
 

@@ -92,7 +92,7 @@ def baseline_program(
         words, interpreter = (), str(pinned_python(lock)) if lock else str(python)
         named, advice = _named(interpreter), "Name an interpreter with torch and numpy, or leave BASELINE_PYTHON out"
     versions = _checked(named, (*words, interpreter), gpus, advice)
-    if missing := lacking(versions, variants):
+    if missing := lacking(versions, variants, gpus):
         raise PlanError(f"{named}: {missing}")
     return BaselineProgram((interpreter, str(SCRIPT)), versions, variants, inside.image if inside else "", lock)
 
@@ -109,8 +109,8 @@ def pinned_python(lock: str) -> Path:
     return python
 
 
-def lacking(versions: Mapping, variants: Sequence[str]) -> str:
-    """What an environment with these versions, as PROBE gives them, lacks for the variants; "" if nothing."""
+def lacking(versions: Mapping, variants: Sequence[str], gpus: int) -> str:
+    """What an environment with these versions, as PROBE gives them, lacks for the variants on `gpus` GPUs; "" if nothing."""
     python = tuple(versions.get("python") or OLDEST_PYTHON)
     if python < OLDEST_PYTHON:
         return f"it has Python {'.'.join(map(str, python))}, and the baselines need {'.'.join(map(str, OLDEST_PYTHON))} or newer"
@@ -126,7 +126,7 @@ def lacking(versions: Mapping, variants: Sequence[str]) -> str:
             f"{', '.join(sorted(needing))} compiles kernels, which needs a C compiler and Python.h, such as Debian's gcc "
             "and python3-dev"
         )
-    if not versions.get("gpus", 1) and not versions.get("compiles_for_cpu", True) and "pytorch-compiled" in variants:
+    if not gpus and not versions.get("compiles_for_cpu", True) and "pytorch-compiled" in variants:
         return "pytorch-compiled compiles for the CPU with g++, which is not installed"
     return ""
 
@@ -172,10 +172,16 @@ def _checked(named: str, interpreter: tuple[str, ...], gpus: int, advice: str) -
     if done.returncode:
         message = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         raise PlanError(f"{named} cannot run the baselines: {message}. {advice}")
-    versions = json.loads(done.stdout.strip().splitlines()[-1])
-    if versions["gpus"] < gpus:
+    try:
+        versions = json.loads(done.stdout.strip().splitlines()[-1])
+        seen = versions["gpus"]
+    except (ValueError, LookupError, TypeError):
         raise PlanError(
-            f"{named}: PyTorch {versions['torch']} sees {versions['gpus']} of the {gpus} GPUs here; its CUDA {versions['cuda']} "
+            f"{named} cannot run the baselines: it answers as no Python with PyTorch does. {advice}"
+        ) from None
+    if seen < gpus:
+        raise PlanError(
+            f"{named}: PyTorch {versions['torch']} sees {seen} of the {gpus} GPUs here; its CUDA {versions['cuda']} "
             f"has to suit the driver. Drivers before 525 run BASELINE_PYTHON={CU102}"
         )
     return versions

@@ -203,10 +203,11 @@ def _in_turn(units: Sequence[Unit], wanted: Wanted) -> tuple[Unit, ...]:
 
 
 def _refuse_idle(units: Sequence[Unit], names: tuple[str, ...]) -> None:
-    """PlanError if a variant that nobody gets without naming it runs beside no unit."""
+    """PlanError if a variant runs beside no unit; one of those by default may where another of them does."""
     from repro.models.variants import DEFAULT, refusal
 
-    idle = set(names) - set(DEFAULT) - {unit.variant for unit in units}
+    ran = {unit.variant for unit in units}
+    idle = set(names) - ran - (set(DEFAULT) if ran & set(DEFAULT) else set())
     for name in sorted(idle):
         reasons = dict.fromkeys(
             reason for unit in units if not unit.baseline_of and (reason := refusal(unit.config.as_json(), name))

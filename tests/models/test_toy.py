@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -95,3 +96,19 @@ def test_a_folder_that_is_not_there_is_named(task):
     done = task("cases", REPRO_MODELS="/nowhere")
     assert done.returncode == 2
     assert "REPRO_MODELS: there is no folder /nowhere" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("syntax error(", r"repro\.models\.odd cannot be imported: SyntaxError"),
+        ("raise RuntimeError('x')", r"repro\.models\.odd cannot be imported: RuntimeError: x"),
+        ("SPEC = 1", r"repro\.models\.odd: SPEC is a int; it has to be a ModelSpec"),
+    ],
+)
+def test_a_model_that_is_none_is_named(task, tmp_path, content, message):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "odd.py").write_text(content)
+    done = task("cases", REPRO_MODELS=tmp_path)
+    assert done.returncode == 2 and re.search(message, done.stderr), done.stderr
+    assert "Traceback" not in done.stderr

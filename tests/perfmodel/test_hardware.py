@@ -36,3 +36,10 @@ def test_fp32_uses_no_tensor_cores():
     gpu = describe("v100x32").gpu
     assert gpu.peak_flops("amp") == 125e12
     assert gpu.peak_flops("fp32") == 15.7e12
+
+
+@pytest.mark.parametrize("nodes", ["4097", "1000000000000"])
+def test_a_cluster_has_a_number_of_nodes_that_can_be_searched(nodes):
+    with pytest.raises(HardwareError, match="at most 4096 nodes"):
+        describe(f"dgx-h100x{nodes}")
+    assert describe("dgx-h100x4096").nodes == 4096

@@ -118,7 +118,18 @@ def test_without_gpus_torch_compile_needs_a_compiler_of_another_language(tmp_pat
         baseline_program(python, (), "pytorch-compiled", 0)
     assert baseline_program(python, (), "pytorch", 0).variants == ("pytorch",)
     with_gpu = interpreter(tmp_path, 1, megatron_core=None, compiles_for_cpu=False)
+    with pytest.raises(PlanError, match="compiles for the CPU"):
+        baseline_program(with_gpu, (), "pytorch-compiled", 0)
     assert baseline_program(with_gpu, (), "pytorch-compiled", 1).variants == ("pytorch-compiled",)
+
+
+@pytest.mark.parametrize("answer", ["", "x", "{}", "[]", "1"])
+def test_what_is_no_python_with_pytorch_is_named(tmp_path, answer):
+    named = program(tmp_path, "python", f"echo '{answer}'")
+    with pytest.raises(
+        PlanError, match=r"python cannot run the baselines: it answers as no Python with PyTorch does\."
+    ):
+        baseline_program(named, (), "pytorch", 0)
 
 
 def test_the_probe_answers_in_an_interpreter_with_pytorch(tmp_path):

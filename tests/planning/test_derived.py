@@ -226,11 +226,13 @@ def test_beside_tf32_what_is_compiled_computes_in_tf32():
         ("gpt", "DP_1x1x1*", 0, "megatron-unfused", "device: Megatron-Core computes on GPUs only; on the CPU"),
         ("gpt", "MP_1x8x1*", 8, "pytorch-compiled", "layout.tensor: PyTorch's baselines are data parallel only"),
         ("gpt", "DP_1x1x1*", 8, "pytorch-channels-last", "model: gpt has no channels"),
+        ("gpt", "DP_1x1x1*", 8, "pytorch-tf32", "precision: TF32 is for fp32, it is amp"),
+        ("resnet50", None, 8, "pytorch-unfused", "model: resnet50 has no attention"),
     ],
 )
 def test_a_variant_that_can_run_nothing_is_refused_by_name(model, cases, gpus, variant, reason):
     with pytest.raises(PlanError, match=re.escape(f"BASELINES={variant} can run none of these cases: {reason}")):
-        make_plan(CATALOGUE.select(model, cases), gpus, Wanted(baselines=("pytorch", variant)))
+        make_plan(CATALOGUE.select(model, cases), gpus, Wanted(baselines=(variant,)))
 
 
 def test_each_reason_why_a_variant_can_run_nothing_is_given_once():

@@ -111,7 +111,7 @@ class ClusterTarget:
         if said := unequal(versions_by_node):
             raise ClusterError(f"the baselines' environments are not equal: {said}")
         cluster, versions = self.cluster, next(iter(versions_by_node.values()), {})
-        if missing := lacking(versions, variants):
+        if missing := lacking(versions, variants, versions.get("gpus", 1)):
             raise ClusterError(f"cluster_baseline in {cluster.variables} names {cluster.baseline.python}: {missing}")
         command = (cluster.baseline.python, self.code.baseline_script)
         lock = f"docker/{cluster.baseline.lock}.lock" if cluster.baseline.lock else ""
