@@ -21,7 +21,7 @@ from repro.launch.local_attempt import local_attempts, local_programs
 from repro.launch.local_container import LocalContainer
 from repro.launch.rank_pool import free_mib
 from repro.launch.select import register
-from repro.planning.baselines import PinnedImage, recorded_command
+from repro.planning.baselines import SCRIPT, PinnedImage, recorded_command
 from repro.planning.plan import Wanted, make_plan
 from repro.planning.profiling import FOR_GPUS
 from repro.planning.rehearsal import memory_mib
@@ -34,7 +34,7 @@ from repro.runs.plan import Plan
 from repro.runs.record import Run
 from repro.utils.errors import PlanError
 from repro.utils.i18n import N_
-from repro.utils.paths import PACKAGE, ROOT
+from repro.utils.paths import ROOT
 
 if TYPE_CHECKING:
     from repro.launch.kernels import Kernels
@@ -86,7 +86,7 @@ class LocalLauncher(Launcher):
     def dry_run(self, plan: Plan) -> Iterator[str]:
         """A command per unit, with the variables that it gets; what is only known in a run is in angle brackets."""
         stack = self.stack(plan)
-        python = ("<python of the baselines>", str(PACKAGE / "baselines" / "run.py"))
+        python = ("<python of the baselines>", str(SCRIPT))
         container = self.container(stack, ask=False)
         attempt_of = local_attempts(
             Limits(),
