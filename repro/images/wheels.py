@@ -83,6 +83,7 @@ def _hold(folder: Path, packages: dict[str, tuple[str, set[str]]], python: str) 
     """
     digests = {sha256(path): path for path in folder.iterdir()}
     for digest in digests.keys() - set().union(*(hashes for _, hashes in packages.values())):
+        print(f"removing {digests[digest]}, which is not pinned: SHA-256 {digest}", file=sys.stderr)
         digests[digest].unlink()
     missing = {name: package for name, package in packages.items() if not package[1] & digests.keys()}
     if missing:

@@ -22,13 +22,14 @@ def test_what_is_there_is_kept_and_what_does_not_belong_is_removed(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thing-1-py3-none-any.whl"]
 
 
-def test_one_changed_byte_is_found_and_what_cannot_be_fetched_is_named(tmp_path, monkeypatch):
+def test_one_changed_byte_is_found_and_what_cannot_be_fetched_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     path = tmp_path / "thing-1-py3-none-any.whl"
     path.write_bytes(b"wheeL")
     with pytest.raises(PinError, match="pins 'thing': pip cannot fetch them"):
         fetch([pin_of(b"wheel")], tmp_path)
     assert not path.exists()
+    assert f"removing {path}, which is not pinned: SHA-256 {hashlib.sha256(b'wheeL').hexdigest()}" in capsys.readouterr().err
 
 
 def test_a_wheel_of_another_name_is_not_taken(tmp_path):
