@@ -29,7 +29,10 @@ def test_one_changed_byte_is_found_and_what_cannot_be_fetched_is_named(tmp_path,
     with pytest.raises(PinError, match="pins 'thing': pip cannot fetch them"):
         fetch([pin_of(b"wheel")], tmp_path)
     assert not path.exists()
-    assert f"removing {path}, which is not pinned: SHA-256 {hashlib.sha256(b'wheeL').hexdigest()}" in capsys.readouterr().err
+    assert (
+        f"removing {path}, which is not pinned: SHA-256 {hashlib.sha256(b'wheeL').hexdigest()}"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_wheel_of_another_name_is_not_taken(tmp_path):
