@@ -10,6 +10,7 @@ from pathlib import Path
 
 from repro.images.jit_cache import jit_cache
 from repro.images.stack import Stack, kit_description
+from repro.launch.agent.gpus import UnreadableGpus
 from repro.launch.agent.gpus import gpus as gpus_with
 from repro.runs.environment import Environment
 from repro.runs.history import FOREIGN, owned_by_another
@@ -78,9 +79,19 @@ def _content(path: Path) -> str:
         return ""
 
 
+class GpuError(ReproError):
+    """The GPUs of this machine cannot be told, or those that were asked for are not there."""
+
+
 def gpus() -> list[dict]:
-    """The NVIDIA GPUs of this machine with GPU_FIELDS, as `repro.launch.agent.gpus` finds them on any."""
-    return gpus_with(GPU_FIELDS)
+    """The NVIDIA GPUs of this machine with GPU_FIELDS, as `repro.launch.agent.gpus` finds them on any.
+
+    GpuError if nvidia-smi prints what is no list of GPUs.
+    """
+    try:
+        return gpus_with(GPU_FIELDS)
+    except UnreadableGpus as error:
+        raise GpuError(str(error)) from error
 
 
 def gpu_count() -> int:
