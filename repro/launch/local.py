@@ -16,7 +16,7 @@ from repro.launch.agent.leftovers import sweep, sweep_processes
 from repro.launch.agent.node import port_is_free
 from repro.launch.attempt import Limits
 from repro.launch.base import AttemptOf, Launcher, LaunchOptions, LaunchSession
-from repro.launch.host_environment import capture, gpu_count, gpus
+from repro.launch.host_environment import capture, check_threads, gpu_count, gpus, visible_gpus
 from repro.launch.local_attempt import local_attempts, local_programs
 from repro.launch.local_container import LocalContainer
 from repro.launch.rank_pool import free_mib
@@ -57,7 +57,7 @@ class LocalLauncher(Launcher):
 
     @classmethod
     def of(cls, options: LaunchOptions) -> LocalLauncher:
-        """PlanError if a cluster is named, or the port is taken."""
+        """PlanError if a cluster is named, the port is taken, or OMP_NUM_THREADS is no number."""
         port = options.port
         if options.cluster:
             raise PlanError("LAUNCHER=local starts ranks on this machine; leave CLUSTER out")
@@ -65,6 +65,7 @@ class LocalLauncher(Launcher):
             raise PlanError(
                 f"PORT={port} is taken or no port number; choose another, or leave it out to get a free one"
             )
+        check_threads()
         return cls(options)
 
     @property
@@ -106,7 +107,11 @@ class LocalLauncher(Launcher):
 
     @contextmanager
     def open(self, command: str) -> Iterator[LocalSession]:
-        """Nothing is held: runs on one machine may share it. What dead runs left in images is removed."""
+        """Nothing is held: runs on one machine may share it. What dead runs left in images is removed.
+
+        GpuError if CUDA_VISIBLE_DEVICES names what is not here.
+        """
+        visible_gpus()
         if self.runtime() != VENV:
             sweep_processes(str(ROOT))
             sweep(str(ROOT))

@@ -6,7 +6,10 @@ import re
 import pytest
 
 from repro.cli.make import run
-from tests.support.programs import lay_smi
+from repro.launch.base import LaunchOptions
+from repro.launch.host_environment import GpuError, visible_gpus
+from repro.launch.local import LocalLauncher
+from tests.support.programs import V100, lay_gpu, lay_smi
 
 
 @pytest.fixture
@@ -14,6 +17,7 @@ def bench(tmp_path, monkeypatch, capsys):
     """The status and the words of `make bench DRY_RUN=1` on a machine whose nvidia-smi is in a folder of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
     def call(**settings):
         given = {"MODEL": "gpt", "CASES": "DP_1x1x1*", "DRY_RUN": "1", **settings}
@@ -38,3 +42,61 @@ def test_a_driver_without_gpus_is_a_machine_without_gpus(bench, tmp_path):
     lay_smi(tmp_path, "#!/bin/sh\necho 'No devices were found'\n")
     status, said = bench()
     assert status == 0 and "smoke" in said.out
+
+
+@pytest.mark.parametrize(
+    ("visible", "reason"),
+    [
+        ("0,9", "GPU 9 is not here; nvidia-smi shows 2"),
+        ("0,0", "GPU 0 is named twice"),
+        ("GPU-1,GPU-1", "GPU GPU-1 is named twice"),
+        ("GPU-7", "GPU GPU-7 is not here"),
+        ("GPU-", "GPU GPU- is not here"),
+        ("0,,1", "GPU '' is not here"),
+        ("all", "GPU all is not here"),
+        ("00", "GPU 00 is not here"),
+    ],
+)
+def test_a_gpu_that_is_not_there_or_named_twice_is_refused(visible, reason, bench, tmp_path, monkeypatch):
+    lay_gpu(tmp_path, V100, V100)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    status, said = bench()
+    assert (status, said.out) == (2, "") and said.err.startswith(f"CUDA_VISIBLE_DEVICES={visible}: {reason}"), said.err
+    assert "from 0 to 1 or its UUID" in said.err
+
+
+@pytest.mark.parametrize(
+    ("visible", "count"),
+    [
+        (None, 2),
+        ("1", 1),
+        ("1, 0", 2),
+        ("GPU-2,GPU-1", 2),
+        ("MIG-GPU-1/1/0,MIG-GPU-1/2/0", 2),
+        ("", 0),
+        ("-1", 0),
+        ("1,-1,0", 1),
+    ],
+)
+def test_gpus_are_counted_as_cuda_counts_them(visible, count, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    lay_gpu(tmp_path, V100, V100)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert len(visible_gpus()) == count
+
+
+@pytest.mark.parametrize("text", ["x", "0", "-1", "1.5", "4,2", ""])
+def test_threads_are_a_number(text, bench, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", text)
+    status, said = bench()
+    assert (status, said.out) == (2, "")
+    assert said.err == f"OMP_NUM_THREADS={text}: it is a whole number from 1 to 4096; leave it out for 1\n"
+
+
+def test_a_run_that_goes_on_needs_its_gpus_too(bench, tmp_path, monkeypatch):
+    lay_gpu(tmp_path, V100)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "9")
+    with pytest.raises(GpuError, match="GPU 9 is not here; nvidia-smi shows 1"):
+        LocalLauncher.of(LaunchOptions()).open("make bench RUN=x").__enter__()
