@@ -125,6 +125,17 @@ def visible_gpus() -> list[str]:
     return shown[: len(present)]
 
 
+def usable_gpus() -> list[dict]:
+    """Those of `gpus` that a run here may use: all, unless CUDA_VISIBLE_DEVICES has the UUIDs of some.
+
+    Its numbers do not tell them apart: CUDA counts GPUs of several models by their speed, nvidia-smi by their slots.
+    """
+    names, present = visible_gpus(), gpus()
+    if not names or not all(name.startswith("GPU-") for name in names):
+        return present
+    return [gpu for name in names for gpu in present if gpu["uuid"].startswith(name)]
+
+
 def _is_gpu(name: str, present: list[dict]) -> bool:
     """Whether a name in CUDA_VISIBLE_DEVICES is that of a GPU here: its number, or as much of its UUID as no other has."""
     if name.startswith("MIG-"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,7 +18,7 @@ from repro.launch.agent.leftovers import sweep, sweep_processes
 from repro.launch.agent.node import port_is_free
 from repro.launch.attempt import Limits
 from repro.launch.base import AttemptOf, Launcher, LaunchOptions, LaunchSession
-from repro.launch.host_environment import capture, check_threads, gpu_count, gpus, visible_gpus
+from repro.launch.host_environment import capture, check_threads, gpu_count, usable_gpus, visible_gpus
 from repro.launch.local_attempt import local_attempts, local_programs
 from repro.launch.local_container import LocalContainer
 from repro.launch.rank_pool import free_mib
@@ -86,6 +88,7 @@ class LocalLauncher(Launcher):
 
     def dry_run(self, plan: Plan) -> Iterator[str]:
         """A command per unit, with the variables that it gets; what is only known in a run is in angle brackets."""
+        _note_models(plan)
         stack = self.stack(plan)
         python = ("<python of the baselines>", str(SCRIPT))
         container = self.container(stack, ask=False)
@@ -123,10 +126,10 @@ class LocalLauncher(Launcher):
         `recorded` is the environment of a run that is continued: it keeps its stack unless another one is asked for.
         """
         name = self.options.stack or (recorded.stack_name if recorded else None) or None
-        if plan.tf32 and (refusal := tf32_refusal(gpus(), name)):
+        if plan.tf32 and (refusal := tf32_refusal(usable_gpus(), name)):
             raise PlanError(refusal)
         return stack_of(
-            gpus() if plan.device == "cuda" else [],
+            usable_gpus() if plan.device == "cuda" else [],
             name,
             self.options.libraries,
             in_image=self.runtime(recorded) != VENV,
@@ -174,6 +177,18 @@ class LocalLauncher(Launcher):
         return container
 
 
+def _note_models(plan: Plan) -> None:
+    """Say of GPUs of several models what they mean for a run, before it starts."""
+    models = Counter(gpu["name"] for gpu in usable_gpus()) if plan.device == "cuda" else {}
+    if len(models) > 1:
+        print(
+            f"note: GPUs of several models: {', '.join(f'{count} x {name}' for name, count in models.items())}. The slowest "
+            "determines the speed of a run, the first the libraries of all; CUDA_VISIBLE_DEVICES=<UUIDs> (`nvidia-smi -L`) "
+            "hides the others",
+            file=sys.stderr,
+        )
+
+
 @dataclass(frozen=True)
 class LocalSession(LaunchSession):
     """This machine during a run."""
@@ -198,6 +213,7 @@ class LocalSession(LaunchSession):
         )
 
     def environment(self, plan: Plan) -> Environment:
+        _note_models(plan)
         stack = self.launcher.stack(plan)
         container = self.launcher.container(stack)
         return replace(capture(stack), runtime=container.record() if container else None)
@@ -212,7 +228,7 @@ class LocalSession(LaunchSession):
         container = self.launcher.container(stack, recorded)
         programs = local_programs(PROGRAM, LIMITS, stack.environment, container=container)
         image = container.record() if container else None
-        return kernels_here(gpus(), stack, programs, precisions_of(plan), image=image)
+        return kernels_here(usable_gpus(), stack, programs, precisions_of(plan), image=image)
 
     def check_unchanged(self, environment: Environment) -> None:
         """Nothing is refused: reports compare what each attempt's processes recorded of themselves."""

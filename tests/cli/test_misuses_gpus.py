@@ -7,9 +7,9 @@ import pytest
 
 from repro.cli.make import run
 from repro.launch.base import LaunchOptions
-from repro.launch.host_environment import GpuError, visible_gpus
+from repro.launch.host_environment import GpuError, usable_gpus, visible_gpus
 from repro.launch.local import LocalLauncher
-from tests.support.programs import V100, lay_gpu, lay_smi
+from tests.support.programs import H200, V100, lay_gpu, lay_smi
 
 
 @pytest.fixture
@@ -100,3 +100,14 @@ def test_a_run_that_goes_on_needs_its_gpus_too(bench, tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "9")
     with pytest.raises(GpuError, match="GPU 9 is not here; nvidia-smi shows 1"):
         LocalLauncher.of(LaunchOptions()).open("make bench RUN=x").__enter__()
+
+
+def test_gpus_of_several_models_are_remarked(bench, tmp_path, monkeypatch):
+    lay_gpu(tmp_path, V100, H200, V100)
+    status, said = bench()
+    assert status == 0 and said.err.startswith(f"note: GPUs of several models: 2 x {V100}, 1 x {H200}. The slowest ")
+    assert said.err.count("\n") == 1
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-3,GPU-1")
+    assert bench()[1].err == ""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-2")
+    assert [gpu["name"] for gpu in usable_gpus()] == [H200], "whose libraries decide"

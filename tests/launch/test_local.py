@@ -30,7 +30,7 @@ def tf32_plan(launcher):
 
 def test_tf32_is_for_gpus_and_libraries_that_know_it(tmp_path, monkeypatch, standin):
     here = [{"name": "Tesla V100-SXM2-16GB", "driver_version": "535.1", "compute_cap": "7.0"}]
-    monkeypatch.setattr("repro.launch.local.gpus", lambda: here)
+    monkeypatch.setattr("repro.launch.local.usable_gpus", lambda: here)
     monkeypatch.setattr("repro.launch.local.gpu_count", lambda: len(here))
     launcher = LocalLauncher.of(LaunchOptions(trainer=standin))
     with pytest.raises(
