@@ -34,6 +34,7 @@ from repro.runs.environment import Environment
 from repro.runs.failures import Failure
 from repro.runs.plan import Plan
 from repro.runs.record import Run
+from repro.utils.dry_run import dry_run
 from repro.utils.errors import PlanError
 from repro.utils.i18n import N_
 from repro.utils.paths import ROOT
@@ -87,9 +88,14 @@ class LocalLauncher(Launcher):
         return None if self.gpus else f"{FOR_GPUS}, and nvidia-smi shows none here"
 
     def dry_run(self, plan: Plan) -> Iterator[str]:
-        """A command per unit, with the variables that it gets; what is only known in a run is in angle brackets."""
+        """A command per unit, with the variables that it gets; what is only known in a run is in angle brackets.
+
+        What a run would download and compile for them comes first.
+        """
         _note_models(plan)
-        stack = self.stack(plan)
+        with dry_run() as steps:
+            stack = self.stack(plan)
+        yield from (f"# before the first run: {step}" for step in steps)
         python = ("<python of the baselines>", str(SCRIPT))
         container = self.container(stack, ask=False)
         attempt_of = local_attempts(

@@ -2,10 +2,12 @@
 
 import os
 import re
+from functools import partial
 
 import pytest
 
 from repro.cli.make import run
+from repro.images import attention_operator, stack, wheels
 from repro.launch.base import LaunchOptions
 from repro.launch.host_environment import GpuError, usable_gpus, visible_gpus
 from repro.launch.local import LocalLauncher
@@ -111,3 +113,29 @@ def test_gpus_of_several_models_are_remarked(bench, tmp_path, monkeypatch):
     assert bench()[1].err == ""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-2")
     assert [gpu["name"] for gpu in usable_gpus()] == [H200], "whose libraries decide"
+
+
+def test_a_dry_run_only_says_what_would_be_downloaded_and_compiled(bench, tmp_path, monkeypatch):
+    lay_gpu(tmp_path, H200)
+    for compiler in ("gcc", "g++"):
+        (tmp_path / compiler).write_text(f"#!/bin/sh\ntouch {tmp_path}/compiled\nexit 1\n")
+        (tmp_path / compiler).chmod(0o755)
+    monkeypatch.setattr(stack, "find_cudnn", lambda libraries: stack._fetched("cuDNN"))
+    monkeypatch.setattr(stack, "find_cublas", lambda libraries: stack._fetched("cuBLAS"))
+    monkeypatch.setattr(stack, "library_name", "lib{}-new.so".format)
+    monkeypatch.setattr(attention_operator, "digest", lambda needed: "new")
+    monkeypatch.setattr(wheels, "_download", lambda *given: pytest.fail("downloaded"))
+    monkeypatch.setattr(wheels, "unpack", partial(wheels.unpack, folder=tmp_path / "wheels"))
+    status, said = bench()
+    *steps, unit, command = said.out.splitlines()
+    assert status == 0, said.err
+    assert [re.sub(r"^# before the first run: | \S*/.*", "", step) for step in steps] == [
+        "download and unpack nvidia_cublas_cu12-12.4.5.8-py3-none-manylinux2014_x86_64.whl into",
+        "download and unpack nvidia_cudnn_cu12-9.6.0.74-py3-none-manylinux_2_27_x86_64.whl into",
+        "compile",
+        "compile",
+        "compile",
+        "try to load",
+    ]
+    assert unit.startswith("# DP_1x1x1") and "CUBLAS_FORWARD_LIBRARY=" in command and "cublas_forward-new.so" in command
+    assert not (tmp_path / "compiled").exists()
