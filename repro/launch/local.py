@@ -207,7 +207,7 @@ class LocalSession(LaunchSession):
         described, recorded = description.baseline, description.environment
         baseline = recorded_command(described, options.baseline) if described else ()
         stack = self.launcher.stack(plan, recorded)
-        container = self.launcher.container(stack, recorded)
+        container = self._container(plan, stack, recorded)
         return local_attempts(
             limits,
             options.port,
@@ -221,8 +221,15 @@ class LocalSession(LaunchSession):
     def environment(self, plan: Plan) -> Environment:
         _note_models(plan)
         stack = self.launcher.stack(plan)
-        container = self.launcher.container(stack)
+        container = self._container(plan, stack)
         return replace(capture(stack), runtime=container.record() if container else None)
+
+    def _container(self, plan: Plan, stack: Stack, recorded: Environment | None = None) -> LocalContainer | None:
+        """The image of the ranks; PlanError if a path that they need cannot be mounted."""
+        container = self.launcher.container(stack, recorded)
+        if container:
+            container.check_mounts(self.launcher.options.runs, [unit.config for unit in plan.units])
+        return container
 
     def kernels(self, plan: Plan, recorded: Environment | None) -> Kernels | None:
         """One GPU is enough: they share driver and libraries."""
@@ -231,7 +238,7 @@ class LocalSession(LaunchSession):
         from repro.launch.kernels import LIMITS, PROGRAM, kernels_here, precisions_of
 
         stack = self.launcher.stack(plan, recorded)
-        container = self.launcher.container(stack, recorded)
+        container = self._container(plan, stack, recorded)
         programs = local_programs(PROGRAM, LIMITS, stack.environment, container=container)
         image = container.record() if container else None
         return kernels_here(usable_gpus(), stack, programs, precisions_of(plan), image=image)
