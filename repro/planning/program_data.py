@@ -148,7 +148,7 @@ def _why_unread(name: str, plan: Plan) -> str:
         return f"there is no model or report {name}"
     if any(name in (unit.model, unit.report) for unit in plan.units):
         return f"no program of {name} in this run reads data"
-    skipped = next((f", as {each.case} {each.reason.text()}" for each in plan.skipped if each.case in cases), "")
+    skipped = next((f", as {skip.case} {skip.reason.text()}" for skip in plan.skipped if skip.case in cases), "")
     return f"no case of {name} is in this run{skipped}"
 
 
