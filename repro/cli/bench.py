@@ -65,11 +65,11 @@ def bench(
 
     def new_plan() -> PlannedRun:
         chosen = chosen_cases(model, cases)
-        gpus = 0 if scale == SMOKE else gpu_count()
-        here = None if name else session.launcher_here()
-        baseline = (
-            None if name else baseline_program_of(baseline_python, baselines, gpus, precision=precision, launcher=here)
-        )
+        if name:
+            baseline = None
+        else:
+            gpus, here = 0 if scale == SMOKE else gpu_count(), session.launcher_here()
+            baseline = baseline_program_of(baseline_python, baselines, gpus, precision=precision, launcher=here)
         variants = baseline.variants if baseline else variants_of(baselines)
         wanted = Wanted(
             scale=scale or None,

@@ -200,6 +200,7 @@ class Session:
                 libraries=self.libraries,
                 runtime=self.runtime.runtime or None,
                 image=self.runtime.image or None,
+                runs=self.options.runs,
             )
         )
 

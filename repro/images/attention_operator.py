@@ -9,6 +9,7 @@ import tempfile
 from itertools import chain
 from pathlib import Path
 
+from repro.utils.dry_run import only_said
 from repro.utils.errors import ReproError
 from repro.utils.paths import CACHE, ROOT, TRAINER_PYTHON, sha256_of
 
@@ -32,7 +33,7 @@ class OperatorError(ReproError):
 
 
 def attention_operator(python: Path = TRAINER_PYTHON, folder: Path = CACHE / "attention") -> Path:
-    """The compiled library, made once for a OneFlow and a state of the sources.
+    """The compiled library, made once for a OneFlow and a state of the sources; in a dry run it need not be there.
 
     Raises
     ------
@@ -51,6 +52,8 @@ def attention_operator(python: Path = TRAINER_PYTHON, folder: Path = CACHE / "at
         raise OperatorError("there is no g++ to compile it with")
     if not headers.is_dir():
         raise OperatorError(f"the headers of OneFlow are not in {headers}")
+    if only_said(f"compile {' and '.join(map(str, SOURCES))} into {library}"):
+        return library
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         made = Path(scratch) / library.name
@@ -102,6 +105,8 @@ def try_out(library: Path, python: Path = TRAINER_PYTHON) -> None:
     start = BOOT.read_text().strip() if BOOT.exists() else ""
     marker, here = library.with_suffix(".loaded"), f"{platform.node()} {start}"
     if marker.exists() and marker.read_text() == here:
+        return
+    if only_said(f"try to load {library}"):
         return
     command = [str(python), "-c", LOAD, str(library)]
     try:

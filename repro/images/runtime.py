@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from repro.utils.errors import PlanError
+
 IMAGE_PYTHON = "/opt/venv/bin/python"
 IMAGE_LAUNCHER = "/opt/venv/lib/python3.9/site-packages/oneflow/distributed/launch.py"
 ALL_GPUS = "all"
@@ -29,9 +31,17 @@ class Bind:
     target: str
     writable: bool = False
 
-    @property
-    def text(self) -> str:
-        """`source:target`, with `:ro` unless it is writable, as Docker, Apptainer and Pyxis all read it."""
+    def text(self, separators: str = ":,") -> str:
+        """`source:target`, with `:ro` unless it is writable, as Docker, Apptainer and Pyxis all read it.
+
+        PlanError for a path with one of the characters that end a path there; Docker alone takes a comma.
+        """
+        for path in (self.source, self.target):
+            if ends := [character for character in separators if character in path]:
+                raise PlanError(
+                    f"{path} cannot be mounted into a container: {ends[0]!r} ends a path there. Name it by a path without "
+                    "that, such as a symbolic link"
+                )
         return f"{self.source}:{self.target}" + ("" if self.writable else ":ro")
 
 
@@ -133,7 +143,7 @@ class Docker(Runtime):
         argv += ["--gpus", docker_gpus(container.gpus)] if container.gpus else []
         argv += ["--cpuset-cpus", container.cpus] if container.cpus else []
         argv += ["--cpuset-mems", container.memory] if container.memory else []
-        argv += [word for bind in container.binds for word in ("--volume", bind.text)]
+        argv += [word for bind in container.binds for word in ("--volume", bind.text(":"))]
         argv += [word for value in _assignments(container.environment) for word in ("--env", value)]
         argv += [word for name, value in container.labels for word in ("--label", f"{name}={value}")]
         return [*argv, container.image]
@@ -162,7 +172,7 @@ class Apptainer(Runtime):
             *container.binds,
             *([Bind("/dev/infiniband", "/dev/infiniband", True)] if container.infiniband else []),
         ]
-        argv += [word for bind in binds for word in ("--bind", bind.text)]
+        argv += [word for bind in binds for word in ("--bind", bind.text())]
         environment = dict(container.environment)
         if container.gpus not in ("", ALL_GPUS):
             environment["CUDA_VISIBLE_DEVICES"] = container.gpus
@@ -187,7 +197,7 @@ class Pyxis(Runtime):
     @staticmethod
     def step_options(image: str, binds: tuple[Bind, ...]) -> list[str]:
         """The options of srun that put its tasks into an image, which is a squashfs file."""
-        mounts = ",".join(bind.text for bind in binds)
+        mounts = ",".join(bind.text() for bind in binds)
         return [f"--container-image={image}", f"--container-mounts={mounts}", "--no-container-mount-home"]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from repro.utils.dry_run import only_said
 from repro.utils.errors import ReproError
 from repro.utils.paths import CACHE, ROOT, sha256_of
 
@@ -247,7 +248,10 @@ def _linked(library: Path) -> Path:
 
 
 def build_forward(name: str, folder: Path = CACHE / "compat") -> Path:
-    """A compiled source of docker/compat, such as "cublas_forward"; compiled once per state of that folder."""
+    """A compiled source of docker/compat, such as "cublas_forward"; compiled once per state of that folder.
+
+    In a dry run it need not be there.
+    """
     source = COMPAT / f"{name}.c"
     library = folder / library_name(name)
     if library.exists():
@@ -258,6 +262,8 @@ def build_forward(name: str, folder: Path = CACHE / "compat") -> Path:
             f"{source.relative_to(ROOT)} must be compiled for this GPU, and there is no gcc: install it, "
             "or name a compiled one in LD_PRELOAD"
         )
+    if only_said(f"compile {source} into {library}"):
+        return library
     folder.mkdir(parents=True, exist_ok=True)
     partial = library.with_suffix(f".{os.getpid()}")
     done = subprocess.run(compile_command(str(source), str(partial), compiler), capture_output=True, text=True)

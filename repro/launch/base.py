@@ -21,7 +21,7 @@ from repro.published.trainer_config import TrainerConfig
 from repro.runs.environment import Environment
 from repro.runs.failures import Failure
 from repro.runs.plan import Plan
-from repro.runs.record import Run
+from repro.runs.record import RUNS, Run
 from repro.runs.unit import Unit
 from repro.utils.errors import PlanError
 
@@ -72,6 +72,7 @@ class LaunchOptions:
     libraries : newer libraries asked for in that stack.
     runtime : what ranks of this machine run with, None for the venv or, in a run that goes on, its own.
     image : the image for that, by name, ID or file, None for the one that `make image` makes.
+    runs : the folder of runs on this machine.
     attempt_s : after how many seconds an attempt is ended.
     """
 
@@ -80,6 +81,7 @@ class LaunchOptions:
     trainer: tuple[str, ...] = ()
     stack: str | None = None
     libraries: Libraries = field(default_factory=Libraries)
+    runs: Path = RUNS
     attempt_s: float = Limits.total_s
     runtime: str | None = None
     image: str | None = None

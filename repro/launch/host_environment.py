@@ -6,14 +6,17 @@ import platform
 import re
 import subprocess
 from collections.abc import Iterable
+from itertools import takewhile
 from pathlib import Path
 
 from repro.images.jit_cache import jit_cache
 from repro.images.stack import Stack, kit_description
+from repro.launch.agent.gpus import UnreadableGpus
 from repro.launch.agent.gpus import gpus as gpus_with
 from repro.runs.environment import Environment
 from repro.runs.history import FOREIGN, owned_by_another
-from repro.utils.errors import ReproError
+from repro.targets import whole_number
+from repro.utils.errors import PlanError, ReproError
 from repro.utils.paths import ROOT, sha256
 
 LOCKS = (
@@ -24,6 +27,7 @@ LOCKS = (
     "docker/tools.lock",
 )
 GPU_FIELDS = ("name", "driver_version", "memory.total", "vbios_version", "clocks.max.sm", "clocks.max.memory", "uuid")
+MOST_THREADS = 4096
 MACHINE_ID, BOOT_ID = Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id")
 NAMED, DIGITS = "identity of a machine in the record of a run", 16
 """What the digests of machines are of, besides the machine, and how many hexadecimal digits of one are recorded."""
@@ -78,9 +82,19 @@ def _content(path: Path) -> str:
         return ""
 
 
+class GpuError(ReproError):
+    """The GPUs of this machine cannot be told, or those that were asked for are not there."""
+
+
 def gpus() -> list[dict]:
-    """The NVIDIA GPUs of this machine with GPU_FIELDS, as `repro.launch.agent.gpus` finds them on any."""
-    return gpus_with(GPU_FIELDS)
+    """The NVIDIA GPUs of this machine with GPU_FIELDS, as `repro.launch.agent.gpus` finds them on any.
+
+    GpuError if nvidia-smi prints what is no list of GPUs.
+    """
+    try:
+        return gpus_with(GPU_FIELDS)
+    except UnreadableGpus as error:
+        raise GpuError(str(error)) from error
 
 
 def gpu_count() -> int:
@@ -89,11 +103,57 @@ def gpu_count() -> int:
 
 
 def visible_gpus() -> list[str]:
-    """The GPUs that a run here may use, by their names in CUDA_VISIBLE_DEVICES, which may hide some; else by number."""
-    visible, count = os.environ.get("CUDA_VISIBLE_DEVICES"), len(gpus())
+    """The GPUs that a run here may use, by their names in CUDA_VISIBLE_DEVICES, which may hide some; else by number.
+
+    As CUDA reads it, an empty value hides all GPUs, and -1 hides those behind it. Parts of a GPU (MIG) are not looked
+    for, and count as whole ones. GpuError for a name of no GPU, or of one that was named before.
+    """
+    visible, present = os.environ.get("CUDA_VISIBLE_DEVICES"), gpus()
+    numbers = [str(number) for number in range(len(present))]
     if visible is None:
-        return [str(number) for number in range(count)]
-    return [entry.strip() for entry in visible.split(",") if entry.strip() not in ("", "-1")][:count]
+        return numbers
+    names = [name.strip() for name in visible.split(",")] if visible.strip() else []
+    shown = list(takewhile(lambda name: name != "-1", names))
+    for place, name in enumerate(shown):
+        reason = "is named twice" if name in shown[:place] else None if _is_gpu(name, present) else "is not here"
+        if reason:
+            raise GpuError(
+                f"CUDA_VISIBLE_DEVICES={visible}: GPU {name or repr(name)} {reason}; nvidia-smi shows {len(present)}. Name "
+                f"each once, by its number{f' from 0 to {numbers[-1]}' if numbers else ''} or its UUID (`nvidia-smi -L`), "
+                "or leave the variable out for all"
+            )
+    return shown[: len(present)]
+
+
+def usable_gpus() -> list[dict]:
+    """Those of `gpus` that a run here may use: all, unless CUDA_VISIBLE_DEVICES has the UUIDs of some.
+
+    Its numbers do not tell them apart: CUDA counts GPUs of several models by their speed, nvidia-smi by their slots.
+    """
+    names, present = visible_gpus(), gpus()
+    if not names or not all(name.startswith("GPU-") for name in names):
+        return present
+    return [gpu for name in names for gpu in present if gpu["uuid"].startswith(name)]
+
+
+def _is_gpu(name: str, present: list[dict]) -> bool:
+    """Whether a name in CUDA_VISIBLE_DEVICES is that of a GPU here: its number, or as much of its UUID as no other has."""
+    if name.startswith("MIG-"):
+        return bool(present)
+    uuids = [gpu.get("uuid", "") for gpu in present]
+    return name in map(str, range(len(present))) or (
+        name.startswith("GPU-") and len([uuid for uuid in uuids if uuid.startswith(name)]) == 1
+    )
+
+
+def check_threads() -> None:
+    """PlanError unless OMP_NUM_THREADS, where it is set, is a number of threads."""
+    if "OMP_NUM_THREADS" in os.environ:
+        text = os.environ["OMP_NUM_THREADS"]
+        try:
+            whole_number(text, MOST_THREADS)
+        except ValueError as error:
+            raise PlanError(f"OMP_NUM_THREADS={text}: {error}; leave it out for 1") from None
 
 
 def _system() -> str:

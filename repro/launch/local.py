@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,7 +18,7 @@ from repro.launch.agent.leftovers import sweep, sweep_processes
 from repro.launch.agent.node import port_is_free
 from repro.launch.attempt import Limits
 from repro.launch.base import AttemptOf, Launcher, LaunchOptions, LaunchSession
-from repro.launch.host_environment import capture, gpu_count, gpus
+from repro.launch.host_environment import capture, check_threads, gpu_count, usable_gpus, visible_gpus
 from repro.launch.local_attempt import local_attempts, local_programs
 from repro.launch.local_container import LocalContainer
 from repro.launch.rank_pool import free_mib
@@ -32,6 +34,7 @@ from repro.runs.environment import Environment
 from repro.runs.failures import Failure
 from repro.runs.plan import Plan
 from repro.runs.record import Run
+from repro.utils.dry_run import dry_run
 from repro.utils.errors import PlanError
 from repro.utils.i18n import N_
 from repro.utils.paths import ROOT
@@ -57,7 +60,7 @@ class LocalLauncher(Launcher):
 
     @classmethod
     def of(cls, options: LaunchOptions) -> LocalLauncher:
-        """PlanError if a cluster is named, or the port is taken."""
+        """PlanError if a cluster is named, the port is taken, or OMP_NUM_THREADS is no number."""
         port = options.port
         if options.cluster:
             raise PlanError("LAUNCHER=local starts ranks on this machine; leave CLUSTER out")
@@ -65,6 +68,7 @@ class LocalLauncher(Launcher):
             raise PlanError(
                 f"PORT={port} is taken or no port number; choose another, or leave it out to get a free one"
             )
+        check_threads()
         return cls(options)
 
     @property
@@ -84,8 +88,14 @@ class LocalLauncher(Launcher):
         return None if self.gpus else f"{FOR_GPUS}, and nvidia-smi shows none here"
 
     def dry_run(self, plan: Plan) -> Iterator[str]:
-        """A command per unit, with the variables that it gets; what is only known in a run is in angle brackets."""
-        stack = self.stack(plan)
+        """A command per unit, with the variables that it gets; what is only known in a run is in angle brackets.
+
+        What a run would download and compile for them comes first.
+        """
+        _note_models(plan)
+        with dry_run() as steps:
+            stack = self.stack(plan)
+        yield from (f"# before the first run: {step}" for step in steps)
         python = ("<python of the baselines>", str(SCRIPT))
         container = self.container(stack, ask=False)
         attempt_of = local_attempts(
@@ -106,7 +116,11 @@ class LocalLauncher(Launcher):
 
     @contextmanager
     def open(self, command: str) -> Iterator[LocalSession]:
-        """Nothing is held: runs on one machine may share it. What dead runs left in images is removed."""
+        """Nothing is held: runs on one machine may share it. What dead runs left in images is removed.
+
+        GpuError if CUDA_VISIBLE_DEVICES names what is not here.
+        """
+        visible_gpus()
         if self.runtime() != VENV:
             sweep_processes(str(ROOT))
             sweep(str(ROOT))
@@ -118,10 +132,10 @@ class LocalLauncher(Launcher):
         `recorded` is the environment of a run that is continued: it keeps its stack unless another one is asked for.
         """
         name = self.options.stack or (recorded.stack_name if recorded else None) or None
-        if plan.tf32 and (refusal := tf32_refusal(gpus(), name)):
+        if plan.tf32 and (refusal := tf32_refusal(usable_gpus(), name)):
             raise PlanError(refusal)
         return stack_of(
-            gpus() if plan.device == "cuda" else [],
+            usable_gpus() if plan.device == "cuda" else [],
             name,
             self.options.libraries,
             in_image=self.runtime(recorded) != VENV,
@@ -169,6 +183,18 @@ class LocalLauncher(Launcher):
         return container
 
 
+def _note_models(plan: Plan) -> None:
+    """Say of GPUs of several models what they mean for a run, before it starts."""
+    models = Counter(gpu["name"] for gpu in usable_gpus()) if plan.device == "cuda" else {}
+    if len(models) > 1:
+        print(
+            f"note: GPUs of several models: {', '.join(f'{count} x {name}' for name, count in models.items())}. The slowest "
+            "determines the speed of a run, the first the libraries of all; CUDA_VISIBLE_DEVICES=<UUIDs> (`nvidia-smi -L`) "
+            "hides the others",
+            file=sys.stderr,
+        )
+
+
 @dataclass(frozen=True)
 class LocalSession(LaunchSession):
     """This machine during a run."""
@@ -181,7 +207,7 @@ class LocalSession(LaunchSession):
         described, recorded = description.baseline, description.environment
         baseline = recorded_command(described, options.baseline) if described else ()
         stack = self.launcher.stack(plan, recorded)
-        container = self.launcher.container(stack, recorded)
+        container = self._container(plan, stack, recorded)
         return local_attempts(
             limits,
             options.port,
@@ -193,9 +219,17 @@ class LocalSession(LaunchSession):
         )
 
     def environment(self, plan: Plan) -> Environment:
+        _note_models(plan)
         stack = self.launcher.stack(plan)
-        container = self.launcher.container(stack)
+        container = self._container(plan, stack)
         return replace(capture(stack), runtime=container.record() if container else None)
+
+    def _container(self, plan: Plan, stack: Stack, recorded: Environment | None = None) -> LocalContainer | None:
+        """The image of the ranks; PlanError if a path that they need cannot be mounted."""
+        container = self.launcher.container(stack, recorded)
+        if container:
+            container.check_mounts(self.launcher.options.runs, [unit.config for unit in plan.units])
+        return container
 
     def kernels(self, plan: Plan, recorded: Environment | None) -> Kernels | None:
         """One GPU is enough: they share driver and libraries."""
@@ -204,10 +238,10 @@ class LocalSession(LaunchSession):
         from repro.launch.kernels import LIMITS, PROGRAM, kernels_here, precisions_of
 
         stack = self.launcher.stack(plan, recorded)
-        container = self.launcher.container(stack, recorded)
+        container = self._container(plan, stack, recorded)
         programs = local_programs(PROGRAM, LIMITS, stack.environment, container=container)
         image = container.record() if container else None
-        return kernels_here(gpus(), stack, programs, precisions_of(plan), image=image)
+        return kernels_here(usable_gpus(), stack, programs, precisions_of(plan), image=image)
 
     def check_unchanged(self, environment: Environment) -> None:
         """Nothing is refused: reports compare what each attempt's processes recorded of themselves."""

@@ -6,7 +6,7 @@ import contextlib
 import os
 import secrets
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from repro.launch.check_programs import ProgramConfig
 from repro.models.extensions import VARIABLE, folders
 from repro.planning.program_data import STANDINS
 from repro.utils.errors import ReproError
-from repro.utils.paths import PACKAGE, ROOT
+from repro.utils.paths import PACKAGE, ROOT, TRAINER
 
 PASSED_ON = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", VARIABLE)
 PREFIXES = ("NCCL_", "ONEFLOW_")
@@ -124,6 +124,11 @@ class LocalContainer:
             labels=((RUN, folder.name),),
         )
         return self._labelled(container)
+
+    def check_mounts(self, runs: Path, configs: Iterable[ProgramConfig]) -> None:
+        """PlanError if a path that these programs need cannot be mounted, with their attempts in the folder `runs`."""
+        for config in configs:
+            self.command(runs.absolute(), config, {}, "", TRAINER)
 
     def probe_command(self, gpus: bool) -> list[str]:
         """The words in front of a program that only says what the image has, with all GPUs or without."""

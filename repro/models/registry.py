@@ -8,7 +8,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 
 from repro import models
-from repro.models.extensions import VARIABLE, missing_folders
+from repro.models.extensions import VARIABLE, files_of_one_name, missing_folders
 from repro.models.spec import ModelSpec
 
 
@@ -23,11 +23,15 @@ def specs() -> tuple[ModelSpec, ...]:
     Raises
     ------
     ModelError
-        A folder of REPRO_MODELS does not exist, or a module there cannot be imported, or its specification is none or
-        has another name than its module.
+        A folder of REPRO_MODELS does not exist or has a file with the name of an earlier one, or a module there cannot
+        be imported, or its specification is none or has another name than its module.
     """
     if missing := missing_folders():
         raise ModelError(f"{VARIABLE}: there is no folder {missing[0]}")
+    if same := files_of_one_name():
+        raise ModelError(
+            "\n".join(f"{VARIABLE}: {file} has the name of {earlier}; give it another" for file, earlier in same)
+        )
     loaded = []
     for name in sorted(module.name for module in iter_modules(models.__path__)):
         try:

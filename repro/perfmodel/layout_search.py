@@ -59,26 +59,41 @@ def shape_of(text: str) -> dict[str, int]:
 def search(
     shape: dict[str, int], cluster: ClusterModel, global_batch: int, calibration: Calibration | None = None
 ) -> list[Candidate]:
-    """All layouts of all the cluster's GPUs that fit in their memory, the quickest first."""
+    """All layouts of all the cluster's GPUs that fit in their memory, the quickest first.
+
+    HardwareError if none can divide the batch among its data-parallel ranks.
+    """
     constants = (calibration or default_calibration()).constants
     limit = cluster.gpu.memory_mib
     candidates = []
-    for job in jobs(shape, cluster.gpus, global_batch):
+    possible = list(jobs(shape, cluster.gpus, global_batch))
+    if not possible:
+        sizes = sorted({layout.data for layout in layouts(shape, cluster.gpus)})
+        raise HardwareError(
+            f"BATCH={global_batch}: no layout of this shape on {cluster.gpus} GPUs divides it; it has to be a multiple of the "
+            f"data parallel size, which can be {', '.join(map(str, sizes))}"
+        )
+    for job in possible:
         if memory(job, stages(job), constants).total_mib <= limit:
             candidates.append(Candidate(job, predict(job, cluster, constants)))
     return sorted(candidates, key=lambda candidate: (-candidate.prediction.throughput, str(candidate.job)))
 
 
 def jobs(shape: dict[str, int], gpus: int, global_batch: int) -> Iterator[ModelJob]:
-    """Every layout that divides GPUs, heads and layers, each micro-batch, with and without recompute and ZeRO-1."""
+    """Every layout with each micro-batch that divides its share of the batch, with and without recompute and ZeRO-1."""
+    for layout in layouts(shape, gpus):
+        yield from _with_batches(shape, layout, global_batch)
+
+
+def layouts(shape: dict[str, int], gpus: int) -> Iterator[Layout]:
+    """Every layout that divides GPUs, heads and layers."""
     for tensor in _divisors(gpus):
         if shape["attention_heads"] % tensor:
             continue
         for pipeline in _divisors(gpus // tensor):
             if shape["layers"] % pipeline:
                 continue
-            layout = Layout(gpus // tensor // pipeline, tensor, pipeline)
-            yield from _with_batches(shape, layout, global_batch)
+            yield Layout(gpus // tensor // pipeline, tensor, pipeline)
 
 
 def _with_batches(shape: dict[str, int], layout: Layout, global_batch: int) -> Iterator[ModelJob]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from repro.models.programs import PUBLISHED, TEXT_FILES, Program
 from repro.models.token_files import TokenFileError, read_index
 from repro.planning.trainer_config import reference_config
-from repro.published.cases import Layout
+from repro.published.cases import Case, Layout, load_catalogue
 from repro.published.ports import published_program
 from repro.published.trainer_config import SYNTHETIC, TrainingData
 from repro.runs.plan import SMOKE, Plan
@@ -54,11 +54,12 @@ def with_data(
     DataError
         A path does not have the program's kind of data, or its program is ambiguous.
     """
+    if plan.scale == SMOKE and any(choice.rpartition("=")[2] != SYNTHETIC for choice in choices):
+        raise DataError("DATA: for the published shapes on GPUs; a smoke run reads a small stand-in of its own")
     programs = {program.report: program for _unit, program in _published(plan)}
-    chosen = _chosen(choices, programs, {program.report: unit.model for unit, program in _published(plan)})
+    models = {program.report: unit.model for unit, program in _published(plan)}
+    chosen = _chosen(choices, programs, models, plan)
     if plan.scale == SMOKE:
-        if any(path != SYNTHETIC for path in chosen.values()):
-            raise DataError("DATA: for the published shapes on GPUs; a smoke run reads a small stand-in of its own")
         read = [program for report, program in programs.items() if report not in chosen]
         return replace(plan, units=(*plan.units, *(_reading(plan, program) for program in read)))
     settings = {}
@@ -113,24 +114,42 @@ def _published(plan: Plan) -> list[tuple[Unit, Program]]:
     ]
 
 
-def _chosen(choices: Iterable[str], programs: dict[str, Program], models: dict[str, str]) -> dict[str, str]:
-    """The path or "synthetic" chosen for each report."""
+def _chosen(choices: Iterable[str], programs: dict[str, Program], models: dict[str, str], plan: Plan) -> dict[str, str]:
+    """The path or "synthetic" chosen for each report; programs that read no data may be given synthetic batches."""
     chosen: dict[str, str] = {}
     for choice in choices:
         name, equals, path = choice.partition("=")
         if not equals:
             name, path = "", choice
+        elif not (name and path):
+            raise DataError(f"DATA={choice}: it is a path or {SYNTHETIC}, or NAME=path with a model or report")
         reports = [report for report in programs if name in ("", report, models.get(report))]
-        if not reports and choice == SYNTHETIC:
-            continue
         if not reports:
-            reader = f"{name} reads no data" if name else "no program of this run reads data"
-            raise DataError(f"DATA={choice}: {reader}; it is for {_names(programs, models)}")
+            if path == SYNTHETIC and _cases_of(name):
+                continue
+            raise DataError(f"DATA={choice}: {_why_unread(name, plan)}; it is for {_names(programs, models)}")
         kinds = {programs[report].standin for report in reports}
         if path != SYNTHETIC and len(kinds) > 1:
             raise DataError(f"DATA={choice}: {', '.join(reports)} read different data; name one of them: REPORT={path}")
         chosen |= dict.fromkeys(reports, path)
     return chosen
+
+
+def _cases_of(name: str) -> dict[str, Case]:
+    """The published cases of a model or report by their names, all without a name."""
+    return {case.name: case for case in load_catalogue().cases if name in ("", case.report, case.model)}
+
+
+def _why_unread(name: str, plan: Plan) -> str:
+    """Why no unit of a plan reads the data of a model or report, or any at all without a name."""
+    if not name:
+        return "no program of this run reads data"
+    if not (cases := _cases_of(name)):
+        return f"there is no model or report {name}"
+    if any(name in (unit.model, unit.report) for unit in plan.units):
+        return f"no program of {name} in this run reads data"
+    skipped = next((f", as {skip.case} {skip.reason.text()}" for skip in plan.skipped if skip.case in cases), "")
+    return f"no case of {name} is in this run{skipped}"
 
 
 def _names(programs: dict[str, Program], models: dict[str, str]) -> str:

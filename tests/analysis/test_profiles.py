@@ -30,9 +30,9 @@ from tests.support.attempts import recorded
 from tests.support.clusters import cpu_inventory
 from tests.support.metrics import row
 from tests.support.paths import STANDIN, TRAINER_PYTHON
+from tests.support.programs import V100, lay_gpu
 from tests.support.runs import attempts, only_run
 
-V100 = "Tesla V100-SXM2-16GB, 440.33.01, 16160, 88.00, 1530, 877, GPU-0"
 COMMAND = shlex.join([str(TRAINER_PYTHON), str(STANDIN)])
 MS = 1_000_000
 
@@ -287,10 +287,7 @@ def test_a_cluster_without_gpus_is_refused_before_it_is_asked(task, tmp_path):
 @pytest.fixture
 def profiled(task, tmp_path):
     """Runs `make profile` with the stand-in for both programs, a script for nvidia-smi and a file for CUPTI."""
-    (tmp_path / "bin").mkdir()
-    smi = tmp_path / "bin" / "nvidia-smi"
-    smi.write_text(f"#!/bin/sh\necho '{V100}'\n")
-    smi.chmod(0o755)
+    lay_gpu(tmp_path / "bin", V100)
     (tmp_path / "libcupti.so.13").touch()
 
     def run(name="profile", **settings):

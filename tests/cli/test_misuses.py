@@ -55,6 +55,13 @@ MISUSES = [
     ("compare", {"RUNS": "a"}, 2, "name the two runs to compare"),
     ("archive", {"HOST": "h200"}, 2, "name the run to keep"),
     ("explore", {"SHAPE": "1000000000x1000000000"}, 2, "SHAPE=.*at most"),
+    (
+        "explore",
+        {"BATCH": "7"},
+        2,
+        "BATCH=7: no layout of this shape on 32 GPUs divides it; it has to be a multiple of the data parallel size, which can "
+        "be 2, 4, 8, 16, 32",
+    ),
     ("plan", {"CLUSTER": "--help"}, 2, "CLUSTER=--help: no such cluster"),
     ("plan", {"CLUSTER": "/dev/null"}, 2, "CLUSTER=/dev/null: no such cluster"),
     ("reproduce", {}, 2, "HOST=<name>: name this machine"),

@@ -119,15 +119,15 @@ def test_every_attempt_sees_its_own_gpus_alone(task, tmp_path):
         MODEL="bert",
         CASES="bert_fp32_dp2",
         STANDIN="slow=2@0",
-        CUDA_VISIBLE_DEVICES="5,3",
+        CUDA_VISIBLE_DEVICES="1,0",
         PATH=f"{tmp_path}:{os.environ['PATH']}",
         TRAINER_COMMAND=shlex.join([str(TRAINER_PYTHON), str(trainer)]),
     )
     folder = only_run(tmp_path)
     ended = Run(folder).attempts()
     seen = {attempt.unit: (folder / attempt.folder / "visible").read_text() for attempt in ended}
-    assert seen.pop("bert_fp32_dp2") == "5,3"
-    assert set(seen.values()) == {"5", "3"}
+    assert seen.pop("bert_fp32_dp2") == "1,0"
+    assert set(seen.values()) == {"1", "0"}
     both = [attempt for attempt in ended if attempt.unit == "bert_fp32_dp2"]
     assert all(most_at_once([*both, other]) == 1 for other in ended if other not in both)
     assert most_at_once(ended) == 2

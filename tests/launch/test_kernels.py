@@ -241,7 +241,7 @@ def test_a_new_run_leaves_out_or_refuses_and_records(plan, wrong, monkeypatch):
     monkeypatch.delenv("REPRO_TRAINER_COMMAND", raising=False)
     monkeypatch.setattr(local.LocalLauncher, "stack", lambda self, plan, recorded=None: stack)
     monkeypatch.setattr(local, "capture", lambda stack: ran_on())
-    monkeypatch.setattr(local, "gpus", lambda: [H200])
+    monkeypatch.setattr(local, "usable_gpus", lambda: [H200])
     monkeypatch.setattr(kernel_check, "kernels_here", lambda gpus, stack, attempt_of, models, image=None: wrong)
     kept, environment = session.on_this_machine(plan, leave_out=True)
     assert "resnet50" not in {unit.model for unit in kept.units}

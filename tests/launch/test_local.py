@@ -30,7 +30,7 @@ def tf32_plan(launcher):
 
 def test_tf32_is_for_gpus_and_libraries_that_know_it(tmp_path, monkeypatch, standin):
     here = [{"name": "Tesla V100-SXM2-16GB", "driver_version": "535.1", "compute_cap": "7.0"}]
-    monkeypatch.setattr("repro.launch.local.gpus", lambda: here)
+    monkeypatch.setattr("repro.launch.local.usable_gpus", lambda: here)
     monkeypatch.setattr("repro.launch.local.gpu_count", lambda: len(here))
     launcher = LocalLauncher.of(LaunchOptions(trainer=standin))
     with pytest.raises(
@@ -46,7 +46,7 @@ def test_tf32_is_for_gpus_and_libraries_that_know_it(tmp_path, monkeypatch, stan
     found = Libraries(str(tmp_path), str(tmp_path))
     launcher = replace(launcher, options=replace(launcher.options, libraries=found))
     lines = list(launcher.dry_run(tf32_plan(launcher)))
-    assert {"CUBLAS_FORWARD_TF32=1", "CUDNN_FORWARD_TF32=1"} <= set(shlex.split(lines[1]))
+    assert {"CUBLAS_FORWARD_TF32=1", "CUDNN_FORWARD_TF32=1"} <= set(shlex.split(lines[-1]))
     fp32 = launcher.plan(load_catalogue().select("bert", "bert_1n1g_bs96"), Wanted(precision="fp32"))
     assert not any("TF32" in line for line in launcher.dry_run(fp32))
 

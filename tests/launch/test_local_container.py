@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from repro.images.runtime import Container
+from repro.images.runtime import Bind, Container
 from repro.images.stack import Stack
 from repro.launch import local_attempt, local_container
 from repro.launch.agent.leftovers import mark, sweep_processes
@@ -19,7 +19,9 @@ from repro.launch.base import LaunchOptions
 from repro.launch.local import LocalLauncher
 from repro.launch.local_attempt import LocalAttempt
 from repro.launch.local_container import LocalContainer, RuntimeUnavailable
-from repro.published.cases import Layout
+from repro.planning.plan import Wanted
+from repro.published.cases import Layout, load_catalogue
+from repro.published.trainer_config import TrainingData
 from repro.runs.description import BaselineProgram
 from repro.utils.errors import PlanError
 from repro.utils.paths import TRAINER_PYTHON
@@ -219,3 +221,26 @@ def test_a_run_goes_on_with_the_image_of_baselines_that_it_was_begun_with(monkey
     container = launcher.baseline_container(before, None)
     assert (container.image, container.stack.name) == ("sha256:1", "baseline")
     assert launcher.baseline_container(replace(before, image=""), None) is None
+
+
+@pytest.mark.parametrize("name", ["a:b", "a,b"])
+@pytest.mark.parametrize("place", ["runs", "data"])
+def test_a_path_that_cannot_be_mounted_is_refused_before_a_run_is_made(container, tmp_path, standin, place, name):
+    folder = tmp_path / name
+    data = TrainingData("ofrecord", str(folder), parts=1) if place == "data" else CONFIG.data
+    runs = folder if place == "runs" else tmp_path
+    launcher = LocalLauncher.of(LaunchOptions(trainer=standin, runtime="apptainer", image=container.image, runs=runs))
+    plan = launcher.plan(load_catalogue().select("bert", "bert_1n1g_bs96"), Wanted(scale="smoke"))
+    plan = replace(plan, units=[replace(unit, config=replace(unit.config, data=data)) for unit in plan.units])
+    with (
+        launcher.open("make bench") as session,
+        pytest.raises(PlanError, match=rf"^{folder} cannot be mounted into a container: '{name[1]}' ends a path there"),
+    ):
+        session.environment(plan)
+
+
+def test_docker_takes_a_comma_in_a_path():
+    bind = Bind("/a,b", "/a,b")
+    assert bind.text(":") == "/a,b:/a,b:ro"
+    with pytest.raises(PlanError, match="/a,b cannot be mounted"):
+        bind.text()

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -112,3 +113,33 @@ def test_a_model_that_is_none_is_named(task, tmp_path, content, message):
     done = task("cases", REPRO_MODELS=tmp_path)
     assert done.returncode == 2 and re.search(message, done.stderr), done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["models/gpt.py", "trainers/models/gpt.py", "data/cases/gpt-3d-2021-05.toml", "data/clusters/v100x32.toml"],
+)
+def test_a_file_with_the_name_of_one_of_the_project_is_refused_by_both(task, tmp_path, name):
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).touch()
+    done = task("cases", REPRO_MODELS=tmp_path)
+    both = f"REPRO_MODELS: {tmp_path / name} has the name of {ROOT / 'repro' / name}; give it another\n"
+    assert (done.returncode, done.stderr) == (2, both)
+
+
+def test_of_two_folders_neither_hides_a_file_of_the_other(task, tmp_path):
+    shutil.copytree(FOLDER, tmp_path / "copy")
+    done = task("cases", REPRO_MODELS=f"{FOLDER}:{tmp_path / 'copy'}")
+    assert done.returncode == 2
+    for name in ("models/toy.py", "perfmodel/toy.py", "data/cases/toy-2026-01.toml"):
+        assert f"{tmp_path / 'copy' / name} has the name of {FOLDER / name}" in done.stderr
+    assert task("cases", REPRO_MODELS=f"{FOLDER}:{FOLDER}").returncode == 0
+
+
+def test_a_report_with_the_id_of_another_is_refused_by_both(task, tmp_path):
+    (tmp_path / "data" / "cases").mkdir(parents=True)
+    published = ROOT / "repro" / "data" / "cases" / "gpt-3d-2021-05.toml"
+    shutil.copy(published, tmp_path / "data" / "cases" / "mine.toml")
+    done = task("cases", REPRO_MODELS=tmp_path)
+    assert done.returncode == 2
+    assert "mine.toml: report: id: 'gpt-3d-2021-05' is the id of gpt-3d-2021-05.toml too" in done.stderr

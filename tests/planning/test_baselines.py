@@ -23,10 +23,10 @@ from repro.runs.description import BaselineProgram
 from repro.targets import PINNED_BASELINES
 from repro.utils.errors import PlanError
 from tests.support.paths import STANDIN, TRAINER_PYTHON
+from tests.support.programs import V100, lay_gpu
 from tests.support.runs import attempts, only_run
 
 COMMAND = shlex.join([str(TRAINER_PYTHON), str(STANDIN)])
-V100 = "Tesla V100-SXM2-16GB, 440.33.01, 16160, 88.00, 1530, 877, GPU-0"
 
 
 def program(folder: Path, name: str, script: str) -> str:
@@ -211,8 +211,7 @@ def test_a_wrong_interpreter_is_refused_before_anything_starts(task, tmp_path):
 
 def test_a_run_with_baselines_and_shrunk_layouts_to_its_reports(task, tmp_path):
     """The stand-in stands for both programs, and a script for nvidia-smi shows two GPUs."""
-    (tmp_path / "bin").mkdir()
-    program(tmp_path / "bin", "nvidia-smi", f"echo '{V100}'; echo '{V100}'")
+    lay_gpu(tmp_path / "bin", V100, V100)
     path = f"{tmp_path / 'bin'}:/usr/bin:/bin"
     done = task(
         "bench", MODEL="gpt", CASES="DP_1x1x1*,DP_8x1x1*", MAX_GPUS=2, REPEATS=2, BASELINE_COMMAND=COMMAND, PATH=path

@@ -71,7 +71,11 @@ def test_synthetic_batches_can_be_asked_for():
         ("gpt2-small-2020-12={0}", "encoder.json and vocab.bpe"),
         ("gpt={0}", "read different data; name one of them"),
         ("{0}", "read different data; name one of them"),
-        ("vgg={0}", "vgg reads no data; it is for resnet50, bert, gpt"),
+        ("vgg={0}", "there is no model or report vgg; it is for resnet50, bert, gpt"),
+        ("=synthetic", "DATA==synthetic: it is a path or synthetic, or NAME=path with a model or report"),
+        ("=", "DATA==: it is a path or synthetic"),
+        ("gpt=", "DATA=gpt=: it is a path or synthetic"),
+        ("vgg=synthetic", "there is no model or report vgg"),
     ],
 )
 def test_what_cannot_be_read_is_said_before_anything_starts(tmp_path, choice, message):
@@ -129,5 +133,27 @@ def test_without_a_published_program_nothing_reads_data(model, scale):
     """The tuned program and the baselines have synthetic batches at each scale."""
     plan = planned(model, 0 if scale == "smoke" else 8, programs=("tuned",), baselines=("pytorch",))
     assert plan.scale == scale and with_data(plan) == with_data(plan, ("synthetic",)) == plan
-    with pytest.raises(DataError, match=r"DATA=/data: no program of this run reads data; it is for published programs"):
-        with_data(plan, ("/data",))
+    assert with_data(plan, (f"{model}=synthetic",)) == plan
+    refusals = {
+        "/data": "DATA=/data: no program of this run reads data; it is for published programs",
+        f"{model}=/data": f"DATA={model}=/data: no program of {model} in this run reads data; it is for published programs",
+    }
+    for choice, message in refusals.items():
+        with pytest.raises(DataError, match="a smoke run reads a small stand-in" if scale == "smoke" else message):
+            with_data(plan, (choice,))
+
+
+def test_data_of_cases_that_are_not_in_the_run_is_refused_with_the_reason():
+    cases = CATALOGUE.select(None, "bert_1n1g_bs96,DP_32x1x1_64_1536x16")
+    plan = make_plan(cases, 8, Wanted())
+    reason = "no case of gpt is in this run, as DP_32x1x1_64_1536x16 needs 32 GPUs, 8 are here; it is for bert"
+    with pytest.raises(DataError, match=f"DATA=gpt=/data: {reason}"):
+        with_data(plan, ("gpt=/data",))
+    with pytest.raises(DataError, match="DATA=resnet50=/data: no case of resnet50 is in this run; it is for bert"):
+        with_data(plan, ("resnet50=/data",))
+
+
+@pytest.mark.parametrize("choice", ["/data", "gpt=", "vgg=/data", "resnet50=/imagenet"])
+def test_a_smoke_run_takes_no_data_whatever_it_names(choice):
+    with pytest.raises(DataError, match="a smoke run reads a small stand-in"):
+        with_data(planned(gpus=0), (choice,))

@@ -5,21 +5,36 @@ from pathlib import Path
 
 from tests.support.paths import STANDIN
 
-CAPABILITIES = {"Tesla V100-SXM2-16GB": "7.0", "NVIDIA H200": "9.0"}
+V100, H200 = "Tesla V100-SXM2-16GB", "NVIDIA H200"
+CAPABILITIES = {V100: "7.0", H200: "9.0"}
 TOOL = """#!/bin/sh
 case "$*" in
-*compute_cap*) echo {capability};;
-*name,driver_version*) echo "{name}, {driver}, GPU-1";;
+*compute_cap*) echo '{capabilities}';;
+*driver_version,memory*) echo '{all_fields}';;
+*name,driver_version*) echo '{few_fields}';;
 *) exit 1;;
 esac
 """
 
 
-def lay_gpu(folder: Path, name: str, driver: str = "535.183.06") -> None:
-    """A tool in a folder that is on PATH, which shows one GPU."""
+def lay_gpu(folder: Path, *names: str, driver: str = "535.183.06") -> None:
+    """A tool in a folder that is on PATH, which shows a GPU of each name."""
     folder.mkdir(exist_ok=True)
+    named = list(enumerate(names, 1))
+    lay_smi(
+        folder,
+        TOOL.format(
+            capabilities="\n".join(CAPABILITIES[name] for name in names),
+            all_fields="\n".join(f"{name}, {driver}, 16160, 88.00, 1530, 877, GPU-{place}" for place, name in named),
+            few_fields="\n".join(f"{name}, {driver}, GPU-{place}" for place, name in named),
+        ),
+    )
+
+
+def lay_smi(folder: Path, script: str) -> None:
+    """A script in the place of nvidia-smi, in a folder that is on PATH."""
     tool = folder / "nvidia-smi"
-    tool.write_text(TOOL.format(name=name, driver=driver, capability=CAPABILITIES[name]))
+    tool.write_text(script)
     tool.chmod(0o755)
 
 

@@ -11,11 +11,17 @@ from repro.launch.agent.patience import limit
 QUERY_S = 30
 COMPILE_S = 120
 FIELDS = ("name", "driver_version", "uuid")
+NONE_HERE = "No devices were found"
+
+
+class UnreadableGpus(RuntimeError):
+    """nvidia-smi succeeded, and printed something else than the GPUs; the message says what, and what to do."""
 
 
 def gpus(fields: tuple[str, ...] = FIELDS) -> list[dict]:
     """The GPUs that nvidia-smi shows, each with these fields; none without the tool or without a GPU.
 
+    UnreadableGpus if it prints anything else.
     Drivers before 2021 do not report the compute capability; then `compute_cap` is missing.
     """
     devices = query(fields)
@@ -25,7 +31,10 @@ def gpus(fields: tuple[str, ...] = FIELDS) -> list[dict]:
 
 
 def query(fields: tuple[str, ...]) -> list[dict]:
-    """A row for each GPU; none without the tool, without a GPU, or if the driver does not know a field."""
+    """A row for each GPU; none without the tool, without a GPU, or if the driver does not know a field.
+
+    UnreadableGpus if it prints anything else.
+    """
     argv = ["nvidia-smi", "--query-gpu=" + ",".join(fields), "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(
@@ -39,8 +48,17 @@ def query(fields: tuple[str, ...]) -> list[dict]:
         )
     except (OSError, subprocess.TimeoutExpired):
         return []
-    rows = [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines()]
-    return [dict(zip(fields, row)) for row in rows if len(row) == len(fields)] if done.returncode == 0 else []
+    lines = [line for line in done.stdout.splitlines() if line.strip()]
+    if done.returncode or lines == [NONE_HERE]:
+        return []
+    rows = [[cell.strip() for cell in line.split(",")] for line in lines]
+    for line, row in zip(lines, rows):
+        if len(row) != len(fields):
+            raise UnreadableGpus(
+                "{} printed {!r}, which is no GPU: run `{}` by hand and repair what it says, or take nvidia-smi out of "
+                "PATH to train on processors".format(argv[0], line[:120], " ".join(argv))
+            )
+    return [dict(zip(fields, row)) for row in rows]
 
 
 def files(patterns: list[str]) -> dict:
