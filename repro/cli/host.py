@@ -146,7 +146,7 @@ def host_reports(invocation: Invocation, host: str | None = None, check: bool = 
     from repro.report.host.results import hosts, load
     from repro.utils.progress import Steps
 
-    every = {name: load(name) for name in dict.fromkeys([*hosts(), *([host] if host else [])])}
+    every = {name: load(name) for name in dict.fromkeys([*([host] if host else []), *hosts()])}
     chosen = [every[host]] if host else [*every.values()]
     steps = Steps(len(chosen), "hosts")
     if check:
