@@ -10,11 +10,12 @@ import atexit
 import gc
 import os
 import re
-import select
 import shutil
 import signal
 import subprocess
 import sys
+
+from repro.utils.closed_output import end_without_reader
 
 FEW_COLLECTIONS = 200_000
 """Objects made between two looks for garbage: importing makes 90,000 and drops few, and looking took 5 % of a short run."""
@@ -81,26 +82,6 @@ def set_up(task: str) -> int:
     os.execv(sys.executable, [sys.executable, "-m", "repro", "--make", task])
 
 
-def output_is_closed() -> bool:
-    """Whether who read the standard output has gone, as `head` goes after its lines."""
-    output = select.poll()
-    output.register(1, 0)
-    return bool(output.poll(0))
-
-
-def end(arguments: list[str]) -> int:
-    """`main`'s exit status; without a reader of the output, that of a program which SIGPIPE ended, and no traceback."""
-    try:
-        status = main(arguments)
-        sys.stdout.flush()
-        return status
-    except BrokenPipeError:
-        if not output_is_closed():
-            raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 128 + signal.SIGPIPE
-
-
 def open_standard_files() -> None:
     """Give the process an input, empty where it was closed, and outputs that take any text.
 
@@ -123,7 +104,8 @@ def whole(arguments: list[str]) -> int:
     try:
         begin_clean(arguments)
         open_standard_files()
-        return end(arguments)
+        end_without_reader()
+        return main(arguments)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
