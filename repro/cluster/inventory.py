@@ -45,6 +45,14 @@ class ClusterError(ReproError):
     """An inventory that cannot be used; the message names the file, the variable and what to do."""
 
 
+class VariableError(ClusterError):
+    """A variable of an inventory that has a value which it cannot have."""
+
+    def __init__(self, file: Path, name: str, value: Any, should: str) -> None:
+        super().__init__(f"{file}: {name} is {value!r}; {should}")
+        self.name, self.value, self.should = name, value, should
+
+
 def is_inventory(name_or_path: str) -> bool:
     """Whether this is the name of an inventory or of simulated nodes, or with a "/" in it an inventory's folder."""
     return (folder_of(name_or_path) / "hosts.yml").is_file()
@@ -82,7 +90,7 @@ def folder_of(name: str) -> Path:
     It may not exist.
     """
     if "/" in name:
-        return Path(name).expanduser().resolve()
+        return Path(os.path.expanduser(name)).resolve()
     return simulated_inventory(name) if name in simulated_inventories() else INVENTORIES / name
 
 
@@ -233,9 +241,9 @@ class Variables:
             raise self.wrong(name, value, "write the value itself: templates are not filled in here")
         return value
 
-    def wrong(self, name: str, value: Any, should: str) -> ClusterError:
+    def wrong(self, name: str, value: Any, should: str) -> VariableError:
         """The error for a variable with this value, which says what it should be."""
-        return ClusterError(f"{self._file}: {name} is {value!r}; {should}")
+        return VariableError(self._file, name, value, should)
 
 
 def _shown(value: Any) -> str:

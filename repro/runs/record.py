@@ -237,15 +237,19 @@ def _run_folder(path: Path) -> Path | None:
     return next((candidate for candidate in (path, *path.parents) if STAMPED.match(candidate.name)), None)
 
 
-def check_creatable(runs: Path) -> None:
-    """RecordError where no run's folder can be made below `runs`: one is made, as near as its folders go, and removed."""
-    place = next(folder for folder in (runs, *runs.absolute().parents) if folder.exists())
-    probe = place / f".{secrets.token_hex(4)}"
+def check_creatable(folder: Path, option: str = "RUNS") -> None:
+    """RecordError, which names the option, where a folder cannot be made or written to.
+
+    A folder is made in it, or in the nearest one that is there, and removed.
+    """
     try:
+        place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        probe = place / f".{secrets.token_hex(4)}"
         probe.mkdir()
         probe.rmdir()
     except OSError as error:
-        raise RecordError(f"RUNS={runs}: no folder can be made there: {error.strerror}") from error
+        shown = one_line(str(folder), SHOWN)
+        raise RecordError(f"{option}={shown}: no folder can be made there: {error.strerror}") from error
 
 
 def write_json(path: Path, content: Any) -> None:
