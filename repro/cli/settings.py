@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.models.variants import DEFAULT, VARIANTS
-from repro.targets import MOST, command_line, flag, names, numbers, percentage, unknown_variable, whole_number
+from repro.targets import command_line, flag, names, numbers, percentage, unknown_variable, whole_number
 from repro.utils.errors import FAILED, INTERRUPTED, ReproError
 from repro.utils.printable import one_line, printable
 
@@ -130,7 +130,7 @@ class Option:
             return "" if self.kind is str and self.default is None else self.default
         try:
             if self.kind in BOUNDED:
-                return BOUNDED[self.kind](text, MOST[self.variable])
+                return BOUNDED[self.kind](text, self.variable)
             return PARSERS[self.kind](text) if self.kind in PARSERS else _chosen(self.kind, text)
         except ValueError as error:
             raise OptionError(f"{label}{one_line(text, SHOWN)}: {error}") from None
@@ -167,8 +167,8 @@ PARSERS: dict[Any, Callable[[str], Any]] = {
     tuple[str, ...]: names,
 }
 Check = Callable[[Mapping[str, Any]], None]
-BOUNDED: dict[Any, Callable[[str, int], Any]] = {int: whole_number, tuple[int, ...]: numbers}
-"""Numbers, whose largest value is that of their variable in `repro.targets.MOST`."""
+BOUNDED: dict[Any, Callable[[str, str], Any]] = {int: whole_number, tuple[int, ...]: numbers}
+"""Numbers, whose bounds are those of their variable in `repro.targets`."""
 
 
 def _plain(kind: Any) -> Any:
