@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import zipfile
 
 import pytest
 
@@ -12,6 +13,7 @@ from repro.cli.make import run
 from repro.utils.paths import ROOT
 from tests.support.processes import heed_interrupts
 
+KEPT = next((ROOT / "reports" / "reproduced").glob("*/runs/*.zip"))
 MISUSES = [
     ("bench", {"REPEATS": "1000000000"}, 2, "REPEATS=1000000000: it is a whole number from 1 to 1000"),
     ("bench", {"REPEATS": "1e3"}, 2, "REPEATS=1e3: it is a whole number"),
@@ -53,6 +55,10 @@ MISUSES = [
         r"BASELINE_PYTHON=/bin/true cannot run the baselines",
     ),
     ("compare", {"RUNS": "a"}, 2, "name the two runs to compare"),
+    ("compare", {"RUNS": "a,a"}, 2, "name the two runs to compare, each once"),
+    ("compare", {"RUNS": f"{KEPT},{KEPT.parent}/./{KEPT.name}"}, 2, "name the two runs to compare, each once"),
+    ("bench", {"RUN": f"{KEPT}"}, 2, r"RUN=.*\.zip: an archive is never changed.*unpack it into a folder of runs/"),
+    ("curves", {"RUN": "x.zip"}, 2, r"RUN=x\.zip: an archive is never changed"),
     ("archive", {"HOST": "h200"}, 2, "name the run to keep"),
     ("explore", {"SHAPE": "1000000000x1000000000"}, 2, "SHAPE=.*at most"),
     ("plan", {"CLUSTER": "--help"}, 2, "CLUSTER=--help: no such cluster"),
@@ -70,6 +76,27 @@ def test_it_is_one_sentence_with_its_status(task, settings, status, message, cap
     said = capsys.readouterr().err.strip()
     assert re.search(message, said), said
     assert len(said) < 3000 and "\x1b" not in said and not list(tmp_path.iterdir())
+
+
+TASKS_OVER_RUNS = [
+    ("report", {}),
+    ("verify", {}),
+    ("archive", {}),
+    ("archive", {"HOST": "h200"}),
+    ("compare", None),
+]
+
+
+@pytest.mark.parametrize(("task", "settings"), TASKS_OVER_RUNS, ids=str)
+def test_an_archive_that_is_none_of_a_run_is_wrong_input_to_every_task(task, settings, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cut.zip").write_bytes(KEPT.read_bytes()[:3000])
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as other:
+        other.writestr("a.txt", "a")
+    for name, message in (("cut", "cannot be read as a ZIP archive.*; copy it again"), ("other", "no run.json in it")):
+        named = {"RUNS": f"{KEPT} {name}.zip"} if settings is None else {"RUN": f"{name}.zip", **settings}
+        assert run(task, named.items()) == 2
+        assert re.search(message, capsys.readouterr().err)
 
 
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
