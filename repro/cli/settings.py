@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.models.variants import DEFAULT, VARIANTS
+from repro.runs.record import check_creatable
 from repro.targets import command_line, flag, names, numbers, percentage, unknown_variable, whole_number
 from repro.utils.errors import FAILED, INTERRUPTED, ReproError
 from repro.utils.printable import one_line, printable
@@ -235,9 +236,11 @@ class OptionTask:
 
     def check(self, values: Mapping[str, Any]) -> None:
         """ReproError for values that the task would refuse, as far as that can be told before anything is installed."""
-        defaults = {name: option.default for name, option in self.options.items()}
+        every = {name: option.default for name, option in self.options.items()} | dict(values)
+        if {"model", "runs"} <= every.keys():  # it makes runs
+            check_creatable(every["runs"])
         for function in self._checks:
-            function({**defaults, **values})
+            function(every)
 
     def __call__(self, **given: Any) -> Any:
         """Run the task with texts or values of options; Exit with its status unless that is 0."""
