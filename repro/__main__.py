@@ -35,8 +35,11 @@ def main(arguments: list[str]) -> int:
     """Run what the arguments say; the exit status."""
     gc.set_threshold(FEW_COLLECTIONS)
     atexit.register(gc.freeze)  # or the interpreter looks through every object before it ends, 10 % of a short run
+    if arguments[:1] in (["--make"], ["--check"]) and len(arguments) != 2:
+        print(f"python -m repro {arguments[0]} TASK: name one task, as `make` lists them", file=sys.stderr)
+        return 2
     if arguments[:1] == ["--make"]:
-        (name,) = arguments[1:]
+        name = arguments[1]
         if status := set_up(name):
             return status
         from repro.cli.make import run_from_make

@@ -157,6 +157,15 @@ def test_packages_of_other_pythons_are_not_imported(tmp_path):
     assert "no such variable" in made.stdout, made.stdout
 
 
+@pytest.mark.parametrize("words", ["--make", "--check", "--make cases audit", "--check cases audit"])
+def test_make_names_one_task(words):
+    done = started(f'"$PYTHON" -m repro {words}')
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"python -m repro {words.split()[0]} TASK: name one task, as `make` lists them\n",
+    )
+
+
 def test_a_closed_input_is_an_empty_one():
     done = started('"$PYTHON" -m repro new-cluster NAME=x', "<&-")
     assert done.returncode == 2 and done.stderr.startswith("HOSTS is missing"), done.stderr
