@@ -22,7 +22,7 @@ from typing import Any
 from repro.models.variants import DEFAULT, VARIANTS
 from repro.runs.record import check_creatable
 from repro.targets import command_line, flag, names, numbers, percentage, unknown_variable, whole_number
-from repro.utils.errors import FAILED, INTERRUPTED, ReproError
+from repro.utils.errors import BAD_INPUT, FAILED, INTERRUPTED, ReproError
 from repro.utils.printable import one_line, printable
 
 SHOWN = 200
@@ -307,6 +307,9 @@ def exit_statuses(status: int | None = None) -> Iterator[None]:
             "there is no more memory: end what else uses it, or raise the limit as (ulimit -v)", FAILED
         ) from error
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            name = one_line(str(error.filename), SHOWN)
+            raise Exit(f"{name}: no file or folder can have so long a name; give a shorter one", BAD_INPUT) from error
         if error.errno in REMEDIES:
             what = f"{error.filename}: " if error.filename else ""
             raise Exit(f"{what}{error.strerror}: {REMEDIES[error.errno]}", FAILED) from error

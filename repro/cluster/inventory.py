@@ -13,6 +13,7 @@ from typing import Any
 from repro.simulation.places import simulated_inventories, simulated_inventory
 from repro.utils.errors import ReproError
 from repro.utils.paths import ROOT
+from repro.utils.printable import one_line
 
 SHIPPED = {"single-node", "v100x32"}
 """The inventories that come with the project, as examples."""
@@ -55,19 +56,19 @@ class VariableError(ClusterError):
 
 def is_inventory(name_or_path: str) -> bool:
     """Whether this is the name of an inventory or of simulated nodes, or with a "/" in it an inventory's folder."""
-    return (folder_of(name_or_path) / "hosts.yml").is_file()
+    return os.path.isfile(folder_of(name_or_path) / "hosts.yml")
 
 
 def inventory_folder(name_or_path: str | Path) -> Path:
     """The folder of an inventory, by its name as `folder_of` has it or its path; ClusterError if there is none."""
     folder = folder_of(str(name_or_path))
-    if not (folder / "hosts.yml").is_file():
+    if not os.path.isfile(folder / "hosts.yml"):
         for name, way in OTHER_FORMS.items():
-            if (folder / name).is_file():
+            if os.path.isfile(folder / name):
                 raise ClusterError(f"{folder / name}: an inventory's hosts are in hosts.yml; {way.format(name=name)}")
         near = difflib.get_close_matches(str(name_or_path), inventory_names(), 1)
         raise ClusterError(
-            f"CLUSTER={name_or_path}: no inventory {folder / 'hosts.yml'}{f'; the nearest is {near[0]}' if near else ''} "
+            f"CLUSTER={one_line(str(name_or_path))}: no inventory {folder / 'hosts.yml'}{f'; the nearest is {near[0]}' if near else ''} "
             f"(there are: {', '.join(inventory_names()) or 'none'}); write one with: make new-cluster, or bring up "
             "simulated nodes with: make sim"
         )
