@@ -111,9 +111,9 @@ def nodes_of(hosts: str, user: str, option: str = "HOSTS") -> tuple[Node, ...]:
                 gpus=1,
             )
         )
-    for each in [node.name for node in nodes], [(node.address, node.port) for node in nodes]:
-        if not nodes or len(set(each)) < len(each):
-            raise ClusterError(f"{option}={hosts}: name at least one node, and each once")
+    names, places = {node.name for node in nodes}, {(node.address, node.port) for node in nodes}
+    if not nodes or min(len(names), len(places)) < len(nodes):
+        raise ClusterError(f"{option}={hosts}: name at least one node, and each once")
     for node in nodes:
         if node.name in GROUPS:
             raise ClusterError(f"{option}: {node.name} is a group of hosts in an inventory; name that host otherwise")
