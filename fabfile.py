@@ -4,5 +4,8 @@ They are in `repro/cli`; `make TARGET NAME=value` runs the same ones.
 """
 
 from repro.cli.fab import namespace
+from repro.utils.closed_output import end_without_reader
 
 __all__ = ["namespace"]
+
+end_without_reader()

@@ -10,11 +10,12 @@ import atexit
 import gc
 import os
 import re
-import select
 import shutil
 import signal
 import subprocess
 import sys
+
+from repro.utils.closed_output import end_without_reader
 
 FEW_COLLECTIONS = 200_000
 """Objects made between two looks for garbage: importing makes 90,000 and drops few, and looking took 5 % of a short run."""
@@ -34,8 +35,11 @@ def main(arguments: list[str]) -> int:
     """Run what the arguments say; the exit status."""
     gc.set_threshold(FEW_COLLECTIONS)
     atexit.register(gc.freeze)  # or the interpreter looks through every object before it ends, 10 % of a short run
+    if arguments[:1] in (["--make"], ["--check"]) and len(arguments) != 2:
+        print(f"python -m repro {arguments[0]} TASK: name one task, as `make` lists them", file=sys.stderr)
+        return 2
     if arguments[:1] == ["--make"]:
-        (name,) = arguments[1:]
+        name = arguments[1]
         if status := set_up(name):
             return status
         from repro.cli.make import run_from_make
@@ -81,26 +85,6 @@ def set_up(task: str) -> int:
     os.execv(sys.executable, [sys.executable, "-m", "repro", "--make", task])
 
 
-def output_is_closed() -> bool:
-    """Whether who read the standard output has gone, as `head` goes after its lines."""
-    output = select.poll()
-    output.register(1, 0)
-    return bool(output.poll(0))
-
-
-def end(arguments: list[str]) -> int:
-    """`main`'s exit status; without a reader of the output, that of a program which SIGPIPE ended, and no traceback."""
-    try:
-        status = main(arguments)
-        sys.stdout.flush()
-        return status
-    except BrokenPipeError:
-        if not output_is_closed():
-            raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 128 + signal.SIGPIPE
-
-
 def open_standard_files() -> None:
     """Give the process an input, empty where it was closed, and outputs that take any text.
 
@@ -123,7 +107,8 @@ def whole(arguments: list[str]) -> int:
     try:
         begin_clean(arguments)
         open_standard_files()
-        return end(arguments)
+        end_without_reader()
+        return main(arguments)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 128 + signal.SIGINT

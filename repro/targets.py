@@ -166,12 +166,15 @@ MOST = {
     "STALL_TIMEOUT": 7 * 24 * 3600,
 }
 """The largest value of each variable that is a number: a plan of 10^9 repeats would fill the memory before it begins."""
+LEAST = {"RETRIES": 0}
+"""The least value of such a variable where that is not 1."""
 
 
-def whole_number(text: str, most: int) -> int:
-    """The value of an option that is a number."""
-    if not re.fullmatch(r"0*[1-9][0-9]{0,9}", text) or int(text) > most:
-        raise ValueError(f"it is a whole number from 1 to {most}")
+def whole_number(text: str, variable: str) -> int:
+    """The value of an option that is a number, by its variable."""
+    least, most = LEAST.get(variable, 1), MOST[variable]
+    if not re.fullmatch("[0-9]{1,10}", text) or not least <= int(text) <= most:
+        raise ValueError(f"it is a whole number from {least} to {most}")
     return int(text)
 
 
@@ -187,9 +190,9 @@ def percentage(text: str) -> float:
     try:
         share = float(text[:-1] if text.endswith("%") else text) / 100
     except ValueError:
-        share = 0.0
-    if not 0 < share < 1:
-        raise ValueError("it is a number of per cent between 0 and 100, such as 2.5")
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise ValueError("it is a number of per cent from 0 to 100, such as 2.5")
     return share
 
 
@@ -198,12 +201,12 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text.replace(",", " ").split()))
 
 
-def numbers(text: str, most: int) -> tuple[int, ...]:
-    """The value of an option that may be several numbers."""
+def numbers(text: str, variable: str) -> tuple[int, ...]:
+    """The value of an option that may be several numbers, by its variable."""
     try:
-        return tuple(sorted({whole_number(part, most) for part in names(text)}))
-    except ValueError:
-        raise ValueError(f"it is a whole number from 1 to {most}, or several such as 2,4") from None
+        return tuple(sorted({whole_number(part, variable) for part in names(text)}))
+    except ValueError as error:
+        raise ValueError(f"{error}, or several such as 2,4") from None
 
 
 PARSERS: dict[tuple[str, ...], Callable[[str], Any]] = {
@@ -212,8 +215,8 @@ PARSERS: dict[tuple[str, ...], Callable[[str], Any]] = {
     ("tuple", "str"): names,
 }
 """What reads the text of an option, by the names in the annotation of its parameter."""
-BOUNDED: dict[tuple[str, ...], Callable[[str, int], Any]] = {("int",): whole_number, ("tuple", "int"): numbers}
-"""Likewise for numbers, whose largest value is that of their variable."""
+BOUNDED: dict[tuple[str, ...], Callable[[str, str], Any]] = {("int",): whole_number, ("tuple", "int"): numbers}
+"""Likewise for numbers, whose bounds are those of their variable."""
 
 
 def options_of(task: str) -> dict[str, tuple[str, ...]] | None:
@@ -291,7 +294,7 @@ def refusal(task: str, variables: Mapping[str, str]) -> str | None:
             if text and options[name] in PARSERS:
                 PARSERS[options[name]](text)
             if text and options[name] in BOUNDED:
-                BOUNDED[options[name]](text, MOST[name])
+                BOUNDED[options[name]](text, name)
         except ValueError as error:
             return f"{name}={text}: {error}"
     return None

@@ -75,10 +75,6 @@ def check(name: str) -> int:
                 from repro.runs.record import RUNS, Run
 
                 Run.open(values["run"], values.get("runs") or RUNS)
-            if "model" in task.options and "runs" in task.options:
-                from repro.runs.record import RUNS, check_creatable
-
-                check_creatable(values.get("runs") or RUNS)
             if values.get("cluster"):
                 from repro.cluster.inventory import inventory_folder
 

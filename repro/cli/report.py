@@ -250,10 +250,8 @@ def _check_compare(values: Mapping[str, Any]) -> None:
     """Refuse other than two runs that there are."""
     from repro.runs.record import Run
 
-    if len(values["runs"]) != 2:
-        raise OptionError('RUNS="A B": name the two runs to compare')
-    for name in values["runs"]:
-        Run.find(name)
+    if len(values["runs"]) != 2 or len({Run.find(name).path.resolve() for name in values["runs"]}) < 2:
+        raise OptionError('RUNS="A B": name the two runs to compare, each once; a run equals itself')
 
 
 def _run(name: str | None, runs: Path) -> Run:

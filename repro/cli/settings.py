@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from repro.models.variants import DEFAULT, VARIANTS
-from repro.targets import MOST, command_line, flag, names, numbers, percentage, unknown_variable, whole_number
-from repro.utils.errors import FAILED, INTERRUPTED, ReproError
+from repro.runs.record import check_creatable
+from repro.targets import command_line, flag, names, numbers, percentage, unknown_variable, whole_number
+from repro.utils.errors import BAD_INPUT, FAILED, INTERRUPTED, ReproError
 from repro.utils.printable import one_line, printable
 
 SHOWN = 200
@@ -130,7 +131,7 @@ class Option:
             return "" if self.kind is str and self.default is None else self.default
         try:
             if self.kind in BOUNDED:
-                return BOUNDED[self.kind](text, MOST[self.variable])
+                return BOUNDED[self.kind](text, self.variable)
             return PARSERS[self.kind](text) if self.kind in PARSERS else _chosen(self.kind, text)
         except ValueError as error:
             raise OptionError(f"{label}{one_line(text, SHOWN)}: {error}") from None
@@ -167,8 +168,8 @@ PARSERS: dict[Any, Callable[[str], Any]] = {
     tuple[str, ...]: names,
 }
 Check = Callable[[Mapping[str, Any]], None]
-BOUNDED: dict[Any, Callable[[str, int], Any]] = {int: whole_number, tuple[int, ...]: numbers}
-"""Numbers, whose largest value is that of their variable in `repro.targets.MOST`."""
+BOUNDED: dict[Any, Callable[[str, str], Any]] = {int: whole_number, tuple[int, ...]: numbers}
+"""Numbers, whose bounds are those of their variable in `repro.targets`."""
 
 
 def _plain(kind: Any) -> Any:
@@ -235,9 +236,11 @@ class OptionTask:
 
     def check(self, values: Mapping[str, Any]) -> None:
         """ReproError for values that the task would refuse, as far as that can be told before anything is installed."""
-        defaults = {name: option.default for name, option in self.options.items()}
+        every = {name: option.default for name, option in self.options.items()} | dict(values)
+        if {"model", "runs"} <= every.keys():  # it makes runs
+            check_creatable(every["runs"])
         for function in self._checks:
-            function({**defaults, **values})
+            function(every)
 
     def __call__(self, **given: Any) -> Any:
         """Run the task with texts or values of options; Exit with its status unless that is 0."""
@@ -304,6 +307,9 @@ def exit_statuses(status: int | None = None) -> Iterator[None]:
             "there is no more memory: end what else uses it, or raise the limit as (ulimit -v)", FAILED
         ) from error
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            name = one_line(str(error.filename), SHOWN)
+            raise Exit(f"{name}: no file or folder can have so long a name; give a shorter one", BAD_INPUT) from error
         if error.errno in REMEDIES:
             what = f"{error.filename}: " if error.filename else ""
             raise Exit(f"{what}{error.strerror}: {REMEDIES[error.errno]}", FAILED) from error

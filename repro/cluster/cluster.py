@@ -31,6 +31,8 @@ SLURM_SECONDS = {"poll_seconds": (1, 3600), "lease_seconds": (30, 604_800)}
 SECRETS = ("ansible_password", "ansible_ssh_pass", "ansible_become_password", "ansible_become_pass")
 MOST_PATIENCE = 100
 DIGEST = r"(sha256:[0-9a-f]{64})?"
+PLAIN = r"[\w.:%][\w.:%-]*"
+"""An address or a user as they may be in a command of ssh."""
 PATH = r"/[^\s:]*"
 REGISTRY = r"[A-Za-z0-9][\w./:-]*"
 
@@ -189,6 +191,7 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
     read = Variables(folder / VARIABLES, hosts, {f"cluster_{name}" for name in _names()})
     gpus = read.number("cluster_gpus_per_node", 1, 1024)
     key = read.text("ansible_ssh_private_key_file", r"([~/].+)?", "")
+    stack = read.one_of("cluster_stack", IMAGE_STACKS)
     image, launcher = _image(read), read.one_of("cluster_launcher", LAUNCHERS, Cluster.launcher)
     before = "docker" if read.flag("cluster_containers", True) else "venv"
     runtime = read.one_of("cluster_runtime", tuple(RUNTIMES), before)
@@ -204,7 +207,7 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
         hca=read.text("cluster_hca", r"(\w+(:\d+)?(,\w+(:\d+)?)*)?", Cluster.hca),
         gid_index=read.number("cluster_gid_index", 0, 255, default=Cluster.gid_index),
         network_gbits=read.number("cluster_network_gbits", 0.01, 3200, whole=False),
-        stack=read.one_of("cluster_stack", IMAGE_STACKS),
+        stack=stack,
         image=image,
         data=read.text("cluster_data", f"({PATH})?", Cluster.data),
         shared_results=read.text("cluster_shared_results", f"({PATH})?", Cluster.shared_results),
@@ -409,9 +412,9 @@ def _nodes(file: Path, hosts: dict[str, dict], gpus: int) -> tuple[Node, ...]:
         address, user = variables.get("ansible_host", name), variables.get("ansible_user", getpass.getuser())
         port = variables.get("ansible_port", 22)
         for variable, value in (("ansible_host", address), ("ansible_user", user)):
-            if not re.fullmatch(r"[\w.:%-]+", str(value)) or str(value).startswith("-"):
+            if not re.fullmatch(PLAIN, str(value)):
                 raise ClusterError(f"{file}: {variable} of {name} is {value!r}; write a plain name or address")
-        if not str(port).isascii() or not str(port).isdigit() or not 1 <= int(port) <= 65535:
+        if not is_port(str(port)):
             raise ClusterError(f"{file}: ansible_port of {name} is {port!r}; it is a number from 1 to 65535")
         nodes.append(Node(name, str(address), port=int(port), user=str(user), gpus=gpus))
     for (address, port), times in Counter((node.address, node.port) for node in nodes).items():
@@ -419,6 +422,11 @@ def _nodes(file: Path, hosts: dict[str, dict], gpus: int) -> tuple[Node, ...]:
             same = ", ".join(node.name for node in nodes if (node.address, node.port) == (address, port))
             raise ClusterError(f"{file}: {same} have the same address {address} and port {port}; each host is one node")
     return tuple(nodes)
+
+
+def is_port(text: str) -> bool:
+    """Whether a text is the number of a port."""
+    return text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= 65535
 
 
 def _known_hosts(folder: Path) -> Path:

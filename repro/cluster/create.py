@@ -12,16 +12,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from repro.cluster.cluster import VARIABLES, Cluster, Node, load_cluster
+from repro.cluster.cluster import PLAIN, VARIABLES, Cluster, Node, is_port, load_cluster
 from repro.cluster.cluster import Image as TrainerImage
 from repro.cluster.fingerprint import GATHER_S, SCRIPT, TOOL_S
 from repro.cluster.host_keys import HostKey
 from repro.cluster.infiniband import Port, ports_from_files
-from repro.cluster.inventory import ClusterError, folder_of
+from repro.cluster.inventory import ClusterError, VariableError, folder_of
 from repro.cluster.node_fields import images_of
 from repro.cluster.nvidia_smi import parse_report
 from repro.cluster.ssh import Remote, RemoteError
 from repro.images.stack import IMAGE_NAME, UP_TO_TURING, tag_of
+from repro.runs.record import check_creatable
 from repro.utils.errors import FormatError
 
 NETWORK_FILES = "/sys/class/net/"
@@ -38,6 +39,23 @@ MEANINGS = {
     "port": "rendezvous port of the ranks",
     "accepted_differences": "fields of `make fingerprint` in which nodes may differ, such as gpu.vbios",
 }
+OPTIONS = {
+    "cluster_gpu": "GPU",
+    "cluster_gpus_per_node": "GPUS",
+    "cluster_interface": "INTERFACE",
+    "cluster_hca": "HCA",
+    "cluster_network_gbits": "GBITS",
+    "cluster_stack": "STACK",
+    "cluster_image": "IMAGE",
+    "cluster_image.registry": "IMAGE",
+    "cluster_image.archive": "IMAGE",
+    "cluster_image.digest": "DIGEST",
+    "cluster_data": "DATA",
+    "ansible_ssh_private_key_file": "KEY",
+}
+"""The option that gives each variable its value."""
+GROUPS = ("all", "ungrouped", "nodes", "jump", "login")
+"""The groups of Ansible and of our inventories, which nothing else may be named as."""
 
 
 @dataclass(frozen=True)
@@ -54,22 +72,35 @@ class Found:
 
 
 def target_folder(name: str) -> Path:
-    """Where the inventory goes: a name under ansible/inventories, or a path; ClusterError if it exists."""
+    """Where the inventory goes: a name under ansible/inventories, or a path.
+
+    ClusterError if it exists, or is named as a group is; RecordError if it cannot be made.
+    """
     if not re.fullmatch(r"[\w./~-]*[A-Za-z0-9]", name) or name.startswith("-"):
         raise ClusterError(f"NAME={name}: it is letters, digits, dots and dashes, or the path of a folder to make")
     folder = folder_of(name)
+    if folder.name in GROUPS:
+        raise ClusterError(f"NAME={name}: {folder.name} is a group of hosts in an inventory; choose another name")
+    check_creatable(folder, "NAME")
     if folder.exists():
         raise ClusterError(f"NAME={name}: {folder} exists already; choose another name, or move that folder away")
     return folder
 
 
-def nodes_of(hosts: str, user: str) -> tuple[Node, ...]:
-    """Nodes from `address`, `address:port` or `name=address:port`, separated by blanks or commas; rank 0 first."""
+def nodes_of(hosts: str, user: str, option: str = "HOSTS") -> tuple[Node, ...]:
+    """Nodes from `address`, `address:port` or `name=address:port`, separated by blanks or commas; rank 0 first.
+
+    ClusterError names the option that they are the value of, or LOGIN for the user.
+    """
+    if not re.fullmatch(PLAIN, user):
+        raise ClusterError(f"LOGIN={user}: write the plain name of a user")
     nodes = []
     for number, host in enumerate(hosts.replace(",", " ").split(), 1):
         match = re.fullmatch(r"(?:(\w[\w.-]*)=)?(\[[0-9A-Fa-f:.]+\]|\w[\w.-]*)(?::(\d+))?", host)
         if not match:
-            raise ClusterError(f"HOSTS: {host!r} is no address, address:port or name=address:port ([…] around IPv6)")
+            raise ClusterError(f"{option}: {host!r} is no address, address:port or name=address:port ([…] around IPv6)")
+        if match[3] and not is_port(match[3]):
+            raise ClusterError(f"{option}: the port of {host!r} is no number from 1 to 65535")
         address = match[2].strip("[]")
         nodes.append(
             Node(
@@ -80,9 +111,12 @@ def nodes_of(hosts: str, user: str) -> tuple[Node, ...]:
                 gpus=1,
             )
         )
-    names = [node.name for node in nodes]
-    if not nodes or len(set(names)) < len(names):
-        raise ClusterError(f"HOSTS={hosts}: name at least one node, and each once")
+    names, places = {node.name for node in nodes}, {(node.address, node.port) for node in nodes}
+    if not nodes or min(len(names), len(places)) < len(nodes):
+        raise ClusterError(f"{option}={hosts}: name at least one node, and each once")
+    for node in nodes:
+        if node.name in GROUPS:
+            raise ClusterError(f"{option}: {node.name} is a group of hosts in an inventory; name that host otherwise")
     return tuple(nodes)
 
 
@@ -93,9 +127,20 @@ def jump_hosts_of(hosts: str, user: str) -> tuple[Node, ...]:
         account, _, host = word.rpartition("@")
         if account and not re.fullmatch(r"\w[\w.-]*", account):
             raise ClusterError(f"JUMP: {word!r} is no address, address:port or user@address:port")
-        (node,) = nodes_of(host, account or user)
+        (node,) = nodes_of(host, account or user, "JUMP")
         hops.append(replace(node, name=f"jump{len(hops) + 1}"))
     return tuple(hops)
+
+
+def key_of(path: str) -> Path | None:
+    """The private SSH key of this path, None without one; ClusterError if it cannot be read."""
+    file = os.path.expanduser(path)
+    if path and not (os.path.isfile(file) and os.access(file, os.R_OK)):
+        raise ClusterError(
+            f"KEY={path}: no file there that can be read; name your private SSH key, such as ~/.ssh/id_ed25519, or leave "
+            "it empty"
+        )
+    return Path(file).resolve() if path else None
 
 
 def unwritten(
@@ -215,6 +260,8 @@ def write_inventory(
         (draft / "known_hosts").write_text("".join(f"{host_key.line}\n" for host_key in keys), encoding="utf-8")
         cluster = load_cluster(draft)
         draft.rename(folder)
+    except VariableError as error:
+        raise ClusterError(f"{OPTIONS[error.name]}={error.value}: {error.should}") from error
     except ClusterError as error:
         raise ClusterError(str(error).replace(str(draft), str(folder))) from error
     finally:

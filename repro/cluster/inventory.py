@@ -13,6 +13,7 @@ from typing import Any
 from repro.simulation.places import simulated_inventories, simulated_inventory
 from repro.utils.errors import ReproError
 from repro.utils.paths import ROOT
+from repro.utils.printable import one_line
 
 SHIPPED = {"single-node", "v100x32"}
 """The inventories that come with the project, as examples."""
@@ -45,21 +46,29 @@ class ClusterError(ReproError):
     """An inventory that cannot be used; the message names the file, the variable and what to do."""
 
 
+class VariableError(ClusterError):
+    """A variable of an inventory that has a value which it cannot have."""
+
+    def __init__(self, file: Path, name: str, value: Any, should: str) -> None:
+        super().__init__(f"{file}: {name} is {value!r}; {should}")
+        self.name, self.value, self.should = name, value, should
+
+
 def is_inventory(name_or_path: str) -> bool:
     """Whether this is the name of an inventory or of simulated nodes, or with a "/" in it an inventory's folder."""
-    return (folder_of(name_or_path) / "hosts.yml").is_file()
+    return os.path.isfile(folder_of(name_or_path) / "hosts.yml")
 
 
 def inventory_folder(name_or_path: str | Path) -> Path:
     """The folder of an inventory, by its name as `folder_of` has it or its path; ClusterError if there is none."""
     folder = folder_of(str(name_or_path))
-    if not (folder / "hosts.yml").is_file():
+    if not os.path.isfile(folder / "hosts.yml"):
         for name, way in OTHER_FORMS.items():
-            if (folder / name).is_file():
+            if os.path.isfile(folder / name):
                 raise ClusterError(f"{folder / name}: an inventory's hosts are in hosts.yml; {way.format(name=name)}")
         near = difflib.get_close_matches(str(name_or_path), inventory_names(), 1)
         raise ClusterError(
-            f"CLUSTER={name_or_path}: no inventory {folder / 'hosts.yml'}{f'; the nearest is {near[0]}' if near else ''} "
+            f"CLUSTER={one_line(str(name_or_path))}: no inventory {folder / 'hosts.yml'}{f'; the nearest is {near[0]}' if near else ''} "
             f"(there are: {', '.join(inventory_names()) or 'none'}); write one with: make new-cluster, or bring up "
             "simulated nodes with: make sim"
         )
@@ -82,7 +91,7 @@ def folder_of(name: str) -> Path:
     It may not exist.
     """
     if "/" in name:
-        return Path(name).expanduser().resolve()
+        return Path(os.path.expanduser(name)).resolve()
     return simulated_inventory(name) if name in simulated_inventories() else INVENTORIES / name
 
 
@@ -233,9 +242,9 @@ class Variables:
             raise self.wrong(name, value, "write the value itself: templates are not filled in here")
         return value
 
-    def wrong(self, name: str, value: Any, should: str) -> ClusterError:
+    def wrong(self, name: str, value: Any, should: str) -> VariableError:
         """The error for a variable with this value, which says what it should be."""
-        return ClusterError(f"{self._file}: {name} is {value!r}; {should}")
+        return VariableError(self._file, name, value, should)
 
 
 def _shown(value: Any) -> str:

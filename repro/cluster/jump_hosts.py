@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from repro.cluster.cluster import Cluster, Node
 from repro.utils.errors import FAILED, ReproError
+from repro.utils.paths import ssh_path
 
 if TYPE_CHECKING:
     from fabric import Connection
@@ -81,16 +82,22 @@ def close(opened: list[Connection]) -> None:
 
 def ssh_options(cluster: Cluster) -> list[str]:
     """The options with which OpenSSH takes the inventory's way to its nodes, and checks every key as `open_checked` does."""
-    options = ["-o", f"UserKnownHostsFile={cluster.known_hosts}"]
+    options = ["-o", f"UserKnownHostsFile={ssh_path(cluster.known_hosts)}"]
     command = ""
     for position, host in enumerate(cluster.jump):
         following = cluster.jump[position + 1 :][:1]
-        onward = f"[{following[0].address}]:{following[0].port}" if following else "[%h]:%p"
-        words = ["ssh", *options, "-o", "StrictHostKeyChecking=yes", "-o", "BatchMode=yes"]
-        words += ["-i", str(cluster.private_key)] if cluster.private_key else []
+        onward = f"[{_escaped(following[0].address)}]:{following[0].port}" if following else "[%h]:%p"
+        words = [*options, "-o", "StrictHostKeyChecking=yes", "-o", "BatchMode=yes"]
+        words += ["-o", f"IdentityFile={ssh_path(cluster.private_key)}"] if cluster.private_key else []
         words += ["-o", f"ProxyCommand={command}"] if command else ["-o", "ProxyJump=none"]
-        command = shlex.join([*words, "-p", str(host.port), "-l", host.user, "-W", onward, host.address])
+        words += ["-p", str(host.port), "-l", host.user, host.address]
+        command = f"ssh -W {shlex.quote(onward)} {_escaped(shlex.join(words))}"
     return [*options, "-o", f"ProxyCommand={command}"] if command else options
+
+
+def _escaped(text: str) -> str:
+    """A text in a ProxyCommand, in which OpenSSH replaces what follows a %."""
+    return text.replace("%", "%%")
 
 
 def _known_as(host: Node) -> str:

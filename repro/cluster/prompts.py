@@ -14,6 +14,7 @@ from repro.cluster.create import (
     detect,
     image_of,
     jump_hosts_of,
+    key_of,
     nodes_of,
     target_folder,
     unwritten,
@@ -70,8 +71,7 @@ def new_cluster(answers: Answers, say: Callable[[str], None]) -> Cluster:
         "JUMP", "jump hosts on the way, this machine's neighbour first: address or user@address, empty for none", ""
     )
     jump = jump_hosts_of(hops, user)
-    path = answers.get("KEY", "private SSH key, empty for SSH's own choice", "")
-    key = Path(path).expanduser().resolve() if path else None
+    key = key_of(answers.get("KEY", "private SSH key, empty for SSH's own choice", ""))
     keys = _checked_keys(answers, nodes, jump, key, say)
     suggestions = _suggestions(nodes, jump, key, keys, say)
     cluster = write_inventory(folder, nodes, keys, _variables(answers, suggestions), key, jump)

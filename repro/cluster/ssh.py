@@ -186,6 +186,11 @@ class Remote:
                 f"{at} shows another host key than {keys} records; if the machine was reinstalled, check the key "
                 "at its console and replace that line, else do not connect"
             )
+        if isinstance(error, OSError) and error.filename and error.filename == str(self.cluster.private_key):
+            return (
+                f"the SSH key {error.filename} cannot be read: {error.strerror}; ansible_ssh_private_key_file in "
+                f"{self.cluster.folder / 'hosts.yml'} names it"
+            )
         if "not found in known_hosts" in str(error) or isinstance(error, FileNotFoundError):
             return (
                 f"no host key of {at} in {keys}; add it with ssh-keyscan, after comparing its fingerprint with the "

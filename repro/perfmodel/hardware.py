@@ -13,6 +13,7 @@ from repro.cluster.inventory import inventory_names, is_inventory
 from repro.published.figures import CLUSTERS, load_published_cluster
 from repro.utils.errors import ReproError
 from repro.utils.paths import DATA
+from repro.utils.printable import one_line
 
 if TYPE_CHECKING:
     from repro.cluster import cluster
@@ -94,9 +95,9 @@ def describe(name: str) -> ClusterModel:
     if not match or match[1] not in kinds:
         named = sorted({path.stem for path in CLUSTERS.glob("*.toml")} | set(inventory_names()))
         there = ", ".join([*named, *(f"{kind}xN" for kind in kinds)])
-        raise HardwareError(f"CLUSTER={name}: no such cluster; there are {there} (N nodes)")
+        raise HardwareError(f"CLUSTER={one_line(name)}: no such cluster; there are {there} (N nodes)")
     if len(match[2]) > len(str(MOST_NODES)) or int(match[2]) > MOST_NODES:
-        raise HardwareError(f"CLUSTER={name[:80]}: at most {MOST_NODES} nodes")
+        raise HardwareError(f"CLUSTER={one_line(name)}: at most {MOST_NODES} nodes")
     return ClusterModel(name, _node(kinds[match[1]]), int(match[2]))
 
 

@@ -68,7 +68,7 @@ def open_files(path: Path) -> RunPath:
         file = _Positioned(path.resolve(), limits.DIRECTORY_BYTES)
         archive = zipfile.ZipFile(io.BufferedReader(file))
     except (OSError, ValueError, NotImplementedError, struct.error, zipfile.BadZipFile) as error:
-        raise RecordError(f"{path} cannot be read as a ZIP archive: {error}") from error
+        raise RecordError(f"{path} cannot be read as a ZIP archive: {error}; copy it again from its source") from error
     file.budget = None
     if fault := limits.archive_fault(archive.infolist(), os.path.getsize(path)):
         raise RecordError(f"{path} {fault}; it was not unpacked. Copy it again from its source")

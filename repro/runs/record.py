@@ -87,6 +87,11 @@ class Run:
     def open(cls, run_id: str, runs: Path = RUNS) -> "Run":
         """The folder of an existing run, or an error that names those there are."""
         folder = runs / run_id[:SHOWN]
+        if is_archive(folder):
+            raise RecordError(
+                f"RUN={one_line(run_id, SHOWN)}: an archive is never changed, so no run goes on in it; unpack it into a folder "
+                f"of {runs}/, and name that folder"
+            )
         if not ID.fullmatch(run_id) or not (folder / "run.json").is_file():
             present = cls.latest(runs)
             hint = f"the latest: {', '.join(present)}" if present else f"there is none in {runs}/"
@@ -97,7 +102,7 @@ class Run:
     def find(cls, name: str | None, runs: Path = RUNS) -> "Run":
         """The run with this name in `runs`, or with this folder or archive anywhere; without a name, the latest.
 
-        RecordError if there is no such run.
+        RecordError if there is no such run, or if an archive cannot be read or has none.
         """
         if name and (any(len(os.fsencode(part)) > 255 for part in name.split("/")) or "\0" in name):
             return cls.open(name, runs)
@@ -105,7 +110,10 @@ class Run:
             file = next((path for path in (Path(name), runs / name) if path.is_file()), None)
             if file is None:
                 raise RecordError(f"RUN={name}: no such archive, neither here nor in {runs}/")
-            return cls(_named(file.resolve()))
+            run = cls(_named(file.resolve()))
+            if not (run.files / "run.json").is_file():
+                raise RecordError(f"RUN={name}: there is no run.json in it; name an archive that `make archive` wrote")
+            return run
         if name and ("/" in name or not (runs / name).is_dir()) and (Path(name) / "run.json").is_file():
             return cls(_named(Path(name).resolve()))
         return cls.open(name or next(iter(cls.latest(runs)), ""), runs)
@@ -237,15 +245,19 @@ def _run_folder(path: Path) -> Path | None:
     return next((candidate for candidate in (path, *path.parents) if STAMPED.match(candidate.name)), None)
 
 
-def check_creatable(runs: Path) -> None:
-    """RecordError where no run's folder can be made below `runs`: one is made, as near as its folders go, and removed."""
-    place = next(folder for folder in (runs, *runs.absolute().parents) if folder.exists())
-    probe = place / f".{secrets.token_hex(4)}"
+def check_creatable(folder: Path, option: str = "RUNS") -> None:
+    """RecordError, which names the option, where a folder cannot be made or written to.
+
+    A folder is made in it, or in the nearest one that is there, and removed.
+    """
     try:
+        place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        probe = place / f".{secrets.token_hex(4)}"
         probe.mkdir()
         probe.rmdir()
     except OSError as error:
-        raise RecordError(f"RUNS={runs}: no folder can be made there: {error.strerror}") from error
+        shown = one_line(str(folder), SHOWN)
+        raise RecordError(f"{option}={shown}: no folder can be made there: {error.strerror}") from error
 
 
 def write_json(path: Path, content: Any) -> None:

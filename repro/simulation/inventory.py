@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.simulation.places import HOME, simulated_inventory
-from repro.utils.paths import CACHE
+from repro.utils.paths import CACHE, ssh_path
 
 KEY = HOME / "id_ed25519"
 WHEELS = CACHE / "wheels"
@@ -99,8 +99,8 @@ def write_ssh_config(folder: Path, endpoints: Mapping[str, SshEndpoint], patienc
         f"Host {node}\n  HostName {endpoint.address}\n  Port {endpoint.port}\n" for node, endpoint in endpoints.items()
     ]
     lines.append(
-        f"Host *\n  User {USER}\n  IdentityFile {KEY}\n  IdentitiesOnly yes\n  IdentityAgent none\n"
-        f"  StrictHostKeyChecking yes\n  UserKnownHostsFile {folder}/known_hosts\n"
+        f"Host *\n  User {USER}\n  IdentityFile {ssh_path(KEY)}\n  IdentitiesOnly yes\n  IdentityAgent none\n"
+        f"  StrictHostKeyChecking yes\n  UserKnownHostsFile {ssh_path(folder / 'known_hosts')}\n"
         f"  GlobalKnownHostsFile none\n  ConnectTimeout {CONNECT_S * patience}\n  BatchMode yes\n"
     )
     (folder / "ssh_config").write_text("".join(lines))

@@ -45,3 +45,9 @@ def named_by_time(folder: Path, prefix: str = "", suffix: str = "") -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S")
     names = (f"{prefix}{stamp}{f'-{number}' if number > 1 else ''}{suffix}" for number in count(1))
     return next(path for path in map(folder.joinpath, names) if not path.exists())
+
+
+def ssh_path(path: Path) -> str:
+    """A path as the value of an option of OpenSSH, which parts values at blanks and replaces what follows a %."""
+    escaped = str(path).replace("\\", r"\\").replace('"', r"\"").replace("%", "%%")
+    return f'"{escaped}"'

@@ -336,6 +336,7 @@ def test_a_run_without_a_trace_has_failed_and_is_gone_on_with(profiled, tmp_path
     assert "1 configurations have no profile (bert_1n1g_bs96)" in done.stderr
     folder = only_run(tmp_path)
     assert "rank 0 left no trace of its kernels" in (folder / "report.en.md").read_text()
+    assert profiled("report", CHECK=1).returncode == 1
     done = profiled(RUN=folder.name, BASELINES="", BASELINE_COMMAND="")
     assert done.returncode == 0, done.stderr
     assert [attempt["status"] for attempt in attempts(folder)] == ["failed", "ok"]

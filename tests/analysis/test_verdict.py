@@ -248,6 +248,15 @@ def test_a_given_tolerance_replaces_every_other_and_is_named_in_the_outcome(tmp_
     assert f"| {EIGHT} | 已复现（TOLERANCE=5%） |" in chinese
 
 
+def test_without_any_tolerance_whatever_is_not_equal_is_faster_or_slower(task, tmp_path):
+    published_run(tmp_path / "runs", [EIGHT], [0.999, 0.9991, 0.9992, 0.9993, 0.9994, 0.9995])
+    assert task("report", TOLERANCE=0).returncode == 0
+    written = json.loads((tmp_path / "runs" / "run" / "verdicts.json").read_text())
+    assert written["tolerance_given"] == 0
+    assert {verdict["outcome"] for verdict in written["verdicts"]} == {"slower"}
+    assert "slower, by TOLERANCE=0% |" in (tmp_path / "runs" / "run" / "report.en.md").read_text()
+
+
 def test_a_tolerance_cannot_be_bought(tmp_path):
     run = published_run(tmp_path, [EIGHT], [0.8 * each for each in SIX])
     with pytest.raises(ToleranceError, match=r"TOLERANCE=25%: from 0 to 5% may be given"):
@@ -732,7 +741,7 @@ def test_the_task_exits_by_the_verdicts_only_if_asked(task, tmp_path, ratios, en
     ("settings", "message"),
     [
         ({"TOLERANCE": "wide"}, "TOLERANCE=wide"),
-        ({"TOLERANCE": "0"}, "TOLERANCE=0"),
+        ({"TOLERANCE": "-1"}, "TOLERANCE=-1"),
         ({"TOLERANCE": "20"}, "TOLERANCE=20%: from 0 to 5% may be given"),
         ({"CHECK": "yes"}, "CHECK=yes"),
         ({"TOLERANCE": "nan"}, "TOLERANCE=nan"),

@@ -223,9 +223,25 @@ def test_a_task_whose_make_is_killed_stops_and_says_how_to_go_on(make, tmp_path)
     assert not processes_of(run)
 
 
-def test_a_reader_that_leaves_is_no_traceback():
-    argv = [sys.executable, "-m", "repro", "cases", "FORMAT=json"]
-    with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+FAB = Path(sys.executable).with_name("fab")
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [sys.executable, "-m", "repro", "cases", "FORMAT=json"],
+        [sys.executable, "-m", "repro", "bench", "--help"],
+        [FAB, "cases"],
+        [FAB, "--list"],
+    ],
+    ids=lambda argv: " ".join([Path(argv[0]).name, *argv[1:]]),
+)
+def test_a_reader_that_leaves_is_no_traceback(argv, buffered):
+    environment = {**os.environ, "PYTHONUNBUFFERED": "" if buffered else "1"}
+    with subprocess.Popen(
+        argv, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode == 128 + signal.SIGPIPE

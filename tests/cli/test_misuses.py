@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import zipfile
 
 import pytest
 
@@ -12,6 +13,7 @@ from repro.cli.make import run
 from repro.utils.paths import ROOT
 from tests.support.processes import heed_interrupts
 
+KEPT = next((ROOT / "reports" / "reproduced").glob("*/runs/*.zip"))
 MISUSES = [
     ("bench", {"REPEATS": "1000000000"}, 2, "REPEATS=1000000000: it is a whole number from 1 to 1000"),
     ("bench", {"REPEATS": "1e3"}, 2, "REPEATS=1e3: it is a whole number"),
@@ -33,6 +35,8 @@ MISUSES = [
     ("bench", {"RUNTIME": "apptainer", "IMAGE": "-x", "DRY_RUN": "1"}, 2, "IMAGE=-x: it is an image's name"),
     ("bench", {"RUNS": "/etc/passwd", "SCALE": "smoke"}, 2, "RUNS=/etc/passwd: no folder can be made"),
     ("bench", {"RUNS": "/proc/x", "SCALE": "smoke"}, 2, "RUNS=/proc/x: no folder can be made"),
+    ("bench", {"RUNS": "/dev/null/x", "DRY_RUN": "1"}, 2, "RUNS=/dev/null/x: no folder can be made"),
+    ("bench", {"RUNS": "x" * 400, "DRY_RUN": "1"}, 2, "RUNS=x+ … .*: no folder can be made there: File name too long"),
     ("bench", {"RUN": "../../etc"}, 2, r"RUN=\.\./\.\./etc: no such run"),
     ("bench", {"RUN": "--help"}, 2, "RUN=--help: no such run"),
     ("report", {"RUN": "/etc/passwd"}, 2, "RUN=/etc/passwd: no such run"),
@@ -53,6 +57,10 @@ MISUSES = [
         r"BASELINE_PYTHON=/bin/true cannot run the baselines",
     ),
     ("compare", {"RUNS": "a"}, 2, "name the two runs to compare"),
+    ("compare", {"RUNS": "a,a"}, 2, "name the two runs to compare, each once"),
+    ("compare", {"RUNS": f"{KEPT},{KEPT.parent}/./{KEPT.name}"}, 2, "name the two runs to compare, each once"),
+    ("bench", {"RUN": f"{KEPT}"}, 2, r"RUN=.*\.zip: an archive is never changed.*unpack it into a folder of runs/"),
+    ("curves", {"RUN": "x.zip"}, 2, r"RUN=x\.zip: an archive is never changed"),
     ("archive", {"HOST": "h200"}, 2, "name the run to keep"),
     ("explore", {"SHAPE": "1000000000x1000000000"}, 2, "SHAPE=.*at most"),
     (
@@ -62,6 +70,11 @@ MISUSES = [
         "BATCH=7: no layout of this shape on 32 GPUs divides it; it has to be a multiple of the data parallel size, which can "
         "be 2, 4, 8, 16, 32",
     ),
+    ("plan", {"CLUSTER": f"dgx-h100x{'9' * 400}"}, 2, "^CLUSTER=dgx-h100x9+: at most 4096 nodes$"),
+    ("plan", {"CLUSTER": "9" * 400}, 2, "^CLUSTER=9+: no such cluster"),
+    ("bench", {"CLUSTER": "9" * 400}, 2, "^CLUSTER=9+: no inventory"),
+    ("archive", {"RUN": "9" * 400, "HOST": "h200"}, 2, "9+ … .*: no file or folder can have so long a name"),
+    ("audit", {"DATA": f"/{'9' * 400}"}, 2, "^/9+ … .*: no file or folder can have so long a name"),
     ("plan", {"CLUSTER": "--help"}, 2, "CLUSTER=--help: no such cluster"),
     ("plan", {"CLUSTER": "/dev/null"}, 2, "CLUSTER=/dev/null: no such cluster"),
     ("reproduce", {}, 2, "HOST=<name>: name this machine"),
@@ -77,6 +90,27 @@ def test_it_is_one_sentence_with_its_status(task, settings, status, message, cap
     said = capsys.readouterr().err.strip()
     assert re.search(message, said), said
     assert len(said) < 3000 and "\x1b" not in said and not list(tmp_path.iterdir())
+
+
+TASKS_OVER_RUNS = [
+    ("report", {}),
+    ("verify", {}),
+    ("archive", {}),
+    ("archive", {"HOST": "h200"}),
+    ("compare", None),
+]
+
+
+@pytest.mark.parametrize(("task", "settings"), TASKS_OVER_RUNS, ids=str)
+def test_an_archive_that_is_none_of_a_run_is_wrong_input_to_every_task(task, settings, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cut.zip").write_bytes(KEPT.read_bytes()[:3000])
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as other:
+        other.writestr("a.txt", "a")
+    for name, message in (("cut", "cannot be read as a ZIP archive.*; copy it again"), ("other", "no run.json in it")):
+        named = {"RUNS": f"{KEPT} {name}.zip"} if settings is None else {"RUN": f"{name}.zip", **settings}
+        assert run(task, named.items()) == 2
+        assert re.search(message, capsys.readouterr().err)
 
 
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -133,6 +167,15 @@ def test_packages_of_other_pythons_are_not_imported(tmp_path):
     assert done.returncode == 0 and "gpt2_small" in done.stdout, done.stderr
     made = started("make -s cases MODEL=gpt REPRO=1 2>&1 || true", PYTHONHOME="/nowhere", PYTHONPATH=str(tmp_path))
     assert "no such variable" in made.stdout, made.stdout
+
+
+@pytest.mark.parametrize("words", ["--make", "--check", "--make cases audit", "--check cases audit"])
+def test_make_names_one_task(words):
+    done = started(f'"$PYTHON" -m repro {words}')
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"python -m repro {words.split()[0]} TASK: name one task, as `make` lists them\n",
+    )
 
 
 def test_a_closed_input_is_an_empty_one():

@@ -94,7 +94,7 @@ def test_threads_are_a_number(text, bench, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", text)
     status, said = bench()
     assert (status, said.out) == (2, "")
-    assert said.err == f"OMP_NUM_THREADS={text}: it is a whole number from 1 to 4096; leave it out for 1\n"
+    assert said.err == f"OMP_NUM_THREADS={text}: it is a whole number from 1 to 9999; leave it out for 1\n"
 
 
 def test_a_run_that_goes_on_needs_its_gpus_too(bench, tmp_path, monkeypatch):

@@ -20,7 +20,7 @@ from repro.cli.settings import (
     task,
 )
 from repro.cli.tasks import every
-from repro.targets import MOST
+from repro.targets import MOST, refusal
 from repro.utils.errors import ReproError
 
 
@@ -88,6 +88,16 @@ def test_what_is_not_given_has_its_default():
     assert called(repeats="", scale="", runs="")[1:] == tuple(values)
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [("retries", "0", 0), ("retries", "100", 100), ("tolerance", "0", 0.0), ("tolerance", "0%", 0.0)],
+)
+def test_none_at_all_is_a_value_too(name, text, value):
+    task = every()["bench" if name == "retries" else "report"]
+    assert task.of_variables({name.upper(): text}) == {name: value}
+    assert refusal(task.name, {name.upper(): text}) is None
+
+
 def test_an_empty_answer_is_an_answer():
     assert called(cases="")[-2] == ""
 
@@ -108,8 +118,9 @@ def test_an_empty_answer_is_an_answer():
         ("scale", "huge", "--scale huge: it is smoke or published"),
         ("program", "published,x", "--program published,x: it is published or tuned, or published,tuned"),
         ("program", ",", "--program ,: it is published or tuned, or published,tuned"),
-        ("tolerance", "nan", "--tolerance nan: it is a number of per cent between 0 and 100, such as 2.5"),
-        ("tolerance", "100", "--tolerance 100: it is a number of per cent between 0 and 100, such as 2.5"),
+        ("tolerance", "nan", "--tolerance nan: it is a number of per cent from 0 to 100, such as 2.5"),
+        ("tolerance", "101", "--tolerance 101: it is a number of per cent from 0 to 100, such as 2.5"),
+        ("tolerance", "-1", "--tolerance -1: it is a number of per cent from 0 to 100, such as 2.5"),
     ],
 )
 def test_a_wrong_text_is_named_and_ends_with_2(name, text, message):

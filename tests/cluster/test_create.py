@@ -6,10 +6,11 @@ import paramiko
 import pytest
 
 from repro.cluster.cluster import load_cluster
-from repro.cluster.create import found_in, image_of, nodes_of, target_folder
+from repro.cluster.create import found_in, image_of, jump_hosts_of, key_of, nodes_of, target_folder
 from repro.cluster.host_keys import HostKey, confirmed, scan
 from repro.cluster.inventory import INVENTORIES, ClusterError
 from repro.cluster.prompts import Answers, new_cluster
+from repro.utils.errors import ReproError
 from tests.support.paths import HARDWARE
 
 RECORDED = HARDWARE
@@ -58,10 +59,37 @@ def test_nodes_are_named_and_numbered():
     ]
 
 
-@pytest.mark.parametrize("hosts", ["", "a a", "-oProxyCommand=x", "a;b", "a:port"])
+@pytest.mark.parametrize(
+    "hosts",
+    ["", "a a", "x=a y=a", "-oProxyCommand=x", "a;b", "a:port", "a:0", "a:99999", f"a:{10**400}", "all=a", "nodes"],
+)
 def test_wrong_hosts(hosts):
-    with pytest.raises(ClusterError, match="HOSTS"):
+    with pytest.raises(ClusterError, match=r"^HOSTS"):
         nodes_of(hosts, "me")
+
+
+@pytest.mark.parametrize("hosts", ["me@", "-x", "me@a;b", "a:99999", "nodes"])
+def test_wrong_jump_hosts(hosts):
+    with pytest.raises(ClusterError, match=r"^JUMP"):
+        jump_hosts_of(hosts, "me")
+
+
+@pytest.mark.parametrize("user", ["", "a b", "-x", "a;b"])
+def test_a_wrong_user(user):
+    with pytest.raises(ClusterError, match=r"^LOGIN="):
+        nodes_of("a", user)
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/tmp", "~nobody-here/x", "x" * 5000])
+def test_a_key_that_cannot_be_read(path):
+    with pytest.raises(ClusterError, match=r"^KEY=.*: no file there that can be read"):
+        key_of(path)
+
+
+@pytest.mark.parametrize("name", ["/proc/x", "/dev/null/x", "x" * 400, "/tmp/all", "nodes"])
+def test_a_name_of_which_no_folder_can_be_made(name):
+    with pytest.raises(ReproError, match=r"^NAME="):
+        target_folder(name)
 
 
 def test_nothing_is_overwritten(tmp_path):
@@ -170,8 +198,18 @@ def test_an_inventory_by_answers(server, tmp_path):
         ({"FINGERPRINTS": "yes"}, "none of which was given"),
         ({"HOSTS": None}, "HOSTS is missing"),
         ({"GPUS": "many"}, "GPUS=many: it is a number"),
-        ({"STACK": "cu118"}, r"/new/group_vars/all\.yml: cluster_stack is 'cu118'"),
-        ({"IMAGE": "reg.site/x"}, r"cluster_image\.digest is ''; an image from a registry"),
+        ({"STACK": "cu118"}, r"^STACK=cu118: it is cu102 or cu102-modern"),
+        ({"STACK": "a b"}, r"^STACK=a b: it is"),
+        ({"IMAGE": "reg.site/x"}, r"^DIGEST=: an image from a registry"),
+        ({"IMAGE": "a b"}, r"^IMAGE=a b: it is a host"),
+        ({"IMAGE": "{{x}}"}, r"^IMAGE=.*: write the value itself"),
+        ({"GPUS": "0"}, r"^GPUS=0: it is a whole number from 1 to 1024"),
+        ({"GPUS": "inf"}, r"^GPUS=Infinity: it is a whole number"),
+        ({"INTERFACE": "a b"}, r"^INTERFACE=a b: it is text"),
+        ({"GBITS": "nan"}, r"^GBITS=NaN: it is a number"),
+        ({"HCA": "-x"}, r"^HCA=-x: it is text"),
+        ({"DATA": "x"}, r"^DATA=x: it is text"),
+        ({"GPU": "{{x}}"}, r"^GPU={{x}}: write the value itself"),
     ],
 )
 def test_what_is_missing_or_wrong_stops_it_and_leaves_nothing(server, tmp_path, changes, message):

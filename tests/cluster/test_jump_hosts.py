@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from paramiko import ECDSAKey
@@ -29,15 +30,18 @@ def hosts(tmp_path_factory):
 
 @pytest.fixture
 def cluster(hosts, tmp_path, monkeypatch):
-    """A cluster of the last host; its known_hosts has all keys."""
+    """A cluster of the last host; its known_hosts has all keys. Its folder has what shells and ssh take for their own."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    made, key = hosts
+    made, login = hosts
+    folder = tmp_path / """it's  "50%"  \\ full"""
+    folder.mkdir()
+    key = shutil.copy(login, folder)
     jump = tuple(Node(f"jump{n}", host.address, PORT, USER, 1) for n, host in enumerate(made[:-1], 1))
     node = Node("node1", made[-1].address, PORT, USER, 1)
-    known = tmp_path / "known_hosts"
+    known = folder / "known_hosts"
     known.write_text("".join(host.known for host in made))
-    return replace(V100, nodes=(node,), jump=jump, known_hosts=known, private_key=key)
+    return replace(V100, nodes=(node,), jump=jump, known_hosts=known, private_key=Path(key))
 
 
 def connect(cluster):
@@ -89,6 +93,12 @@ def test_provisioning_takes_the_same_way(cluster, hosts, left_out):
     where = ["-i", str(key), "-p", str(PORT), f"{USER}@{made[-1].address}", "echo", "there"]
     done = subprocess.run(["ssh", *options, *ssh_options(cluster), *where], capture_output=True, text=True)
     assert (done.returncode == 0, done.stdout) == ((True, "there\n") if left_out is None else (False, ""))
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="needs ssh")
+def test_openssh_reads_the_options_as_they_were_meant(cluster):
+    shown = subprocess.run(["ssh", "-G", *ssh_options(cluster), "host"], capture_output=True, text=True, check=True)
+    assert f"userknownhostsfile {cluster.known_hosts}\n" in shown.stdout
 
 
 def answers(hosts, folder, **changes):

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import replace
 
 import paramiko
 import pytest
@@ -134,6 +135,12 @@ def test_a_host_key_is_found_by_its_hashed_name_among_others(server):
     known.write_text(other)
     with pytest.raises(RemoteError, match="no host key of"):
         Remote(server.cluster(), server.cluster().nodes[0])
+
+
+def test_an_ssh_key_that_is_not_there_is_no_matter_of_the_host_key(server):
+    cluster = replace(server.cluster(), private_key=server.folder / "gone")
+    with pytest.raises(RemoteError, match=r"the SSH key .*/gone cannot be read: No such file.*hosts\.yml names it"):
+        Remote(cluster, cluster.nodes[0])
 
 
 def test_a_changed_host_key_is_refused(server):

@@ -30,11 +30,12 @@ from tests.support import tasks
 
 IMAGE = "oneflow-reproduction:cu102"
 DRIVER = "570.124.06"
-# All that a user or a program could notice on a node; logs, caches and a system's own bookkeeping are not.
+# All that a user or a program could notice on a node; logs, caches and a system's own bookkeeping are not, such as the
+# copies of dpkg's that a timer makes at midnight.
 STATE = r"""
 list() {
     find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /dev -o -path /var/log \
-        -o -path /var/cache -o -path /var/lib/apt -o -path /var/lib/dpkg -o -path /var/lib/ucf -o -path /var/lib/systemd \
+        -o -path /var/cache -o -path /var/backups -o -path /var/lib/apt -o -path /var/lib/dpkg -o -path /var/lib/ucf -o -path /var/lib/systemd \
         -o -path /var/lib/docker -o -path '/var/lib/containerd/*' \
         -o -name 'passwd-' -o -name 'shadow-' -o -name 'group-' -o -name 'gshadow-' \) -prune -o "$@"
 }
