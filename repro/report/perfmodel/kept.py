@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterable
 
 import pandas as pd
 
@@ -11,21 +11,19 @@ from repro.perfmodel.training import kind_of
 from repro.perfmodel.validation import MeasuredTraining
 from repro.perfmodel.work import ModelJob
 from repro.planning.derived import case_of
-from repro.report.host.results import MeasuredHost, hosts, load
+from repro.report.host.results import MeasuredHost
 from repro.report.host.run import KeptRun
-from repro.runs.digests import REPRODUCED
 
 
-def kept_measurements(reproduced: Path = REPRODUCED) -> list[MeasuredTraining]:
-    """Every distinct training that was measured with a program's newest code, by program and GPU, of all hosts.
+def kept_measurements(measured: Iterable[MeasuredHost]) -> list[MeasuredTraining]:
+    """Every distinct training that hosts measured with a program's newest code, by program and GPU.
 
     A training that several runs measured counts once, with the figures of the newest. Runs beside which another program used
-    the host's processors do not count. RecordError if a run cannot be read or is not as it was recorded.
+    the host's processors do not count.
     """
-    read = [load(name, reproduced) for name in hosts(reproduced)]
     rows = [
         row
-        for host in read
+        for host in measured
         for kept_run in host.measured
         if not host.is_shared(kept_run)
         for row in _rows(host, kept_run)

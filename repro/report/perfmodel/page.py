@@ -29,6 +29,7 @@ from repro.perfmodel.validation import (
 from repro.perfmodel.validation import as_toml as measurements_as_toml
 from repro.published.cases import load_catalogue
 from repro.report.document import Block, Cell, Column, Document, Items, Section, Table, Text, markdown
+from repro.report.host.results import hosts, load
 from repro.report.perfmodel import tables
 from repro.report.perfmodel.figures import figures
 from repro.report.perfmodel.kept import kept_measurements
@@ -85,7 +86,7 @@ def calibrate(file: Path = FILE) -> Calibration:
 
 def render(folder: Path = FOLDER) -> list[Path]:
     """Read the kept runs, calibrate, and write the report and its figures in both languages; the reports' paths."""
-    write_text(VALIDATION, measurements_as_toml(kept_measurements()))
+    write_text(VALIDATION, measurements_as_toml(kept_measurements(map(load, hosts()))))
     story = tell(calibrate())
     written = []
     for language in LANGUAGES:

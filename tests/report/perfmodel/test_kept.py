@@ -14,19 +14,22 @@ from repro.report.host.keep import keep
 from repro.report.host.results import hosts, load
 from repro.report.perfmodel.kept import kept_measurements
 from tests.support.kept import H200, bench_run
-from tests.support.paths import ROOT
-
-REPRODUCED = ROOT / "reports" / "reproduced"
 
 
 @pytest.fixture(scope="module")
-def kept():
+def measured():
+    """Every host that has kept runs."""
+    return [load(name) for name in hosts()]
+
+
+@pytest.fixture(scope="module")
+def kept(measured):
     """Every kept run that measured speed."""
-    return [run for name in hosts(REPRODUCED) for run in load(name, REPRODUCED).measured]
+    return [run for host in measured for run in host.measured]
 
 
-def test_the_file_is_what_the_kept_runs_give():
-    found = as_toml(kept_measurements(REPRODUCED))
+def test_the_file_is_what_the_kept_runs_give(measured):
+    found = as_toml(kept_measurements(measured))
     assert FILE.read_text(encoding="utf-8") == found, "run `make model` and commit what it writes"
 
 
@@ -70,7 +73,7 @@ def test_a_training_of_several_runs_counts_once_with_the_newest(tmp_path):
         name = f"2026112{number}-000000-gpt-published"
         original = bench_run(tmp_path / "runs", name, speed=lambda unit, speed=speed: 10 * speed)
         keep(original.path, tmp_path / "reproduced" / "h200" / "runs" / f"{name}.zip")
-    found = kept_measurements(tmp_path / "reproduced")
+    found = kept_measurements([load("h200", tmp_path / "reproduced")])
     assert found
     for each in found:
         assert each.throughput > 1.5 * each.lowest
@@ -81,5 +84,6 @@ def test_gpus_that_the_model_does_not_know_are_left_out(tmp_path, monkeypatch):
     monkeypatch.setitem(H200, "name", "GeForce GTX 1080")
     original = bench_run(tmp_path / "runs")
     keep(original.path, tmp_path / "reproduced" / "lab" / "runs" / f"{original.id}.zip")
-    assert load("lab", tmp_path / "reproduced").measured
-    assert kept_measurements(tmp_path / "reproduced") == []
+    host = load("lab", tmp_path / "reproduced")
+    assert host.measured
+    assert kept_measurements([host]) == []
