@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from xdist.scheduler.loadfile import LoadFileScheduling
 
 from tests.support import tasks
 from tests.support.paths import STANDIN, TRAINER_PYTHON
@@ -21,7 +22,10 @@ HANGS_S = 300
 
 
 HERE = Path(__file__).resolve().parent
+ALL_KEPT_RUNS = ("tests/report/host/", "tests/report/site/", "tests/report/perfmodel/test_kept.py")
+"""Tests that one process runs, since they share what is read of all kept runs."""
 FIRST = (
+    "report/host/test_results.py",
     "launch/slurm/test_jobs.py",
     "trainers/test_flat_parameters.py",
     "trainers/test_clipping.py",
@@ -44,6 +48,18 @@ def pytest_collection_modifyitems(items):
     for item in items:
         marker = item.get_closest_marker("timeout")
         item.add_marker(pytest.mark.timeout(patience(marker.args[0] if marker else HANGS_S)), append=False)
+
+
+class Scheduling(LoadFileScheduling):
+    """Each process takes the tests of a file at a time, and one takes all of ALL_KEPT_RUNS."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return ALL_KEPT_RUNS[0] if nodeid.startswith(ALL_KEPT_RUNS) else super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import time
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,9 @@ def under_slurm(cluster, unit, folder):
     return outcome, events
 
 
+LAUNCHES = {"ssh": over_ssh, "slurm": under_slurm}
+
+
 def losses(events):
     return [event["loss"] for event in events if event["event"] == "iteration" and event["rank"] == 0]
 
@@ -128,19 +132,25 @@ def nothing_left(nodes):
     return not any(processes(nodes, node) or containers(nodes, node) for node in nodes.names)
 
 
-def test_equal_losses_over_ssh_and_under_slurm_in_every_runtime(nodes, slurm, inventory, tmp_path):
+@pytest.mark.parametrize(
+    "ways",
+    [
+        pytest.param([("docker", "ssh"), ("apptainer", "slurm"), ("venv", "ssh")], id="each runtime"),
+        pytest.param(list(product(("docker", "apptainer", "venv"), LAUNCHES)), id="all", marks=pytest.mark.long),
+    ],
+)
+def test_equal_losses_over_ssh_and_under_slurm_in_every_runtime(nodes, slurm, inventory, tmp_path, ways):
     """To the digit in the image, with Docker or Apptainer; a venv has the C library of its node."""
     unit = next(unit for unit in smoke_units("gpt", 2) if unit.world_size == 2)
     found = {}
-    for runtime in ("docker", "apptainer", "venv"):
+    for runtime, launcher in ways:
         cluster = with_runtime(load_cluster(str(inventory)), runtime)
-        for launcher, run in (("ssh", over_ssh), ("slurm", under_slurm)):
-            began = time.time()
-            outcome, events = run(cluster, unit, tmp_path / f"{runtime}-{launcher}")
-            assert outcome.failure is None, f"{runtime}, {launcher}: {outcome.failure.text()} {outcome.log_tail}"
-            found[runtime, launcher] = losses(events)
-            note(f"{runtime}, {launcher}", outcome, began, events)
-            wait_until(lambda: nothing_left(nodes))
+        began = time.time()
+        outcome, events = LAUNCHES[launcher](cluster, unit, tmp_path / f"{runtime}-{launcher}")
+        assert outcome.failure is None, f"{runtime}, {launcher}: {outcome.failure.text()} {outcome.log_tail}"
+        found[runtime, launcher] = losses(events)
+        note(f"{runtime}, {launcher}", outcome, began, events)
+        wait_until(lambda: nothing_left(nodes))
     first = found["docker", "ssh"]
     assert first
     for (runtime, launcher), each in found.items():

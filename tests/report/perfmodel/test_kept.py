@@ -11,15 +11,16 @@ from repro.perfmodel.validation import FILE, as_toml, check_frame, load_measurem
 from repro.perfmodel.work import TUNED_PROGRAM, ModelJob
 from repro.planning.derived import case_of
 from repro.report.host.keep import keep
-from repro.report.host.results import hosts, load
+from repro.report.host.results import load
 from repro.report.perfmodel.kept import kept_measurements
+from repro.report.site import build
 from tests.support.kept import H200, bench_run
 
 
 @pytest.fixture(scope="module")
 def measured():
     """Every host that has kept runs."""
-    return [load(name) for name in hosts()]
+    return build.content().hosts
 
 
 @pytest.fixture(scope="module")
