@@ -33,7 +33,7 @@ def test(invocation: Invocation) -> None:
     Exit status: 0 all passed; 1 something failed, named in the last line.
     """
     _keep_bytecode()
-    tests = ("pytest", _at_once(MOST_WORKERS), "--dist=loadfile", "--no-loadscope-reorder")
+    tests = ("pytest", _at_once(MOST_WORKERS, 2), "--dist=loadfile", "--no-loadscope-reorder")
     failed = [command for command in (*CHECKS, tests) if not _passes(command)]
     if failed:
         raise Exit(f"failed: {', '.join(map(' '.join, failed))}", FAILED)
@@ -95,7 +95,7 @@ def e2e(
         raise OptionError(f"KIND={kind}: it is container or vm")
     folder, how = MACHINES, ()
     if kind == "container":
-        several = () if only else (_at_once(MOST_CLUSTERS, 2), "--dist=loadscope", "--no-loadscope-reorder")
+        several = () if only else (_at_once(MOST_CLUSTERS), "--dist=loadscope", "--no-loadscope-reorder")
         folder, how = "tests/e2e", (f"--ignore={MACHINES}", *several)
     _replace_by_pytest(folder, only, long, debian, debian_security, *how)
 
