@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro.cli.settings import OptionError
+from repro.utils.paths import in_home
 
 if TYPE_CHECKING:
     from repro.runs.signature import Key
@@ -40,7 +40,7 @@ def chosen_key(host: str, signer: str | None, given: str | None) -> tuple[Key | 
     if given == UNSIGNED:
         return None, None if signer in (None, UNSIGNED) else UNSIGNED
     if given:
-        file = Path(given).expanduser()
+        file = in_home(given)
         if not (digest := fingerprint(file)):
             raise OptionError(f"KEY={given}: this is no SSH key that ssh-keygen can read; or none, to sign nothing")
         return Key(file, digest), None if digest == signer else digest

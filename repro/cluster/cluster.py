@@ -21,6 +21,7 @@ from repro.images.recipes import BASELINE, RECIPES
 from repro.images.runtime import IMAGE, IMAGE_PYTHON, RUNTIMES, Runtime
 from repro.images.stack import IMAGE_STACKS, tag_of
 from repro.targets import PINNED_BASELINES
+from repro.utils.paths import in_home
 
 VARIABLES = Path("group_vars") / "all.yml"
 LAUNCHERS = ("ssh", "slurm")
@@ -217,7 +218,7 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
         launcher=launcher,
         accepted=read.names("cluster_accepted_differences"),
         known_hosts=_known_hosts(folder),
-        private_key=Path(key).expanduser() if key else None,
+        private_key=in_home(key) if key else None,
         python=read.text("ansible_python_interpreter", r"/\S+", Cluster.python),
         slurm=_slurm(read),
         baseline=_baseline(read, runtime),

@@ -24,6 +24,7 @@ from repro.cluster.ssh import Remote, RemoteError
 from repro.images.stack import IMAGE_NAME, UP_TO_TURING, tag_of
 from repro.runs.record import check_creatable
 from repro.utils.errors import FormatError
+from repro.utils.paths import in_home
 
 NETWORK_FILES = "/sys/class/net/"
 MEANINGS = {
@@ -134,13 +135,13 @@ def jump_hosts_of(hosts: str, user: str) -> tuple[Node, ...]:
 
 def key_of(path: str) -> Path | None:
     """The private SSH key of this path, None without one; ClusterError if it cannot be read."""
-    file = os.path.expanduser(path)
+    file = in_home(path)
     if path and not (os.path.isfile(file) and os.access(file, os.R_OK)):
         raise ClusterError(
             f"KEY={path}: no file there that can be read; name your private SSH key, such as ~/.ssh/id_ed25519, or leave "
             "it empty"
         )
-    return Path(file).resolve() if path else None
+    return file.resolve() if path else None
 
 
 def unwritten(

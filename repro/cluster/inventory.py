@@ -12,7 +12,7 @@ from typing import Any
 
 from repro.simulation.places import simulated_inventories, simulated_inventory
 from repro.utils.errors import ReproError
-from repro.utils.paths import ROOT
+from repro.utils.paths import ROOT, in_home
 from repro.utils.printable import one_line
 
 SHIPPED = {"single-node", "v100x32"}
@@ -91,7 +91,7 @@ def folder_of(name: str) -> Path:
     It may not exist.
     """
     if "/" in name:
-        return Path(os.path.expanduser(name)).resolve()
+        return in_home(name).resolve()
     return simulated_inventory(name) if name in simulated_inventories() else INVENTORIES / name
 
 

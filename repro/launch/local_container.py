@@ -30,7 +30,7 @@ from repro.launch.check_programs import ProgramConfig
 from repro.models.extensions import VARIABLE, folders
 from repro.planning.program_data import STANDINS
 from repro.utils.errors import ReproError
-from repro.utils.paths import PACKAGE, ROOT, TRAINER
+from repro.utils.paths import PACKAGE, ROOT, TRAINER, in_home
 
 PASSED_ON = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", VARIABLE)
 PREFIXES = ("NCCL_", "ONEFLOW_")
@@ -79,7 +79,7 @@ class LocalContainer:
         runtime, wanted = RUNTIMES[name], stack.name if stack.name in RECIPES else IMAGE_STACKS[0]
         option = stack_option(wanted)
         if runtime.from_file:
-            path = Path(image).expanduser().resolve() if image else sif_path(wanted)
+            path = in_home(image).resolve() if image else sif_path(wanted)
             if not ask:
                 return cls(runtime, str(path), str(path), "", "", stack)
             facts = image_file(str(path), runtime.tool)

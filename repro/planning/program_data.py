@@ -14,7 +14,7 @@ from repro.published.trainer_config import SYNTHETIC, TrainingData
 from repro.runs.plan import SMOKE, Plan
 from repro.runs.unit import Unit
 from repro.utils.errors import PlanError
-from repro.utils.paths import CACHE
+from repro.utils.paths import CACHE, in_home
 
 STANDINS = CACHE / "standins"
 """Where stand-ins are kept on this machine."""
@@ -164,7 +164,7 @@ def _setting(program: Program, path: str | None, here: bool) -> TrainingData:
         return standin_of(program, "published")
     parts = program.data_parts or None
     if here:
-        path = str(Path(path).expanduser().absolute())
+        path = str(in_home(path).absolute())
         if program.data_parts:
             parts = _parts_in(program, Path(path))
         elif missing := _missing(program, path):

@@ -51,3 +51,8 @@ def ssh_path(path: Path) -> str:
     """A path as the value of an option of OpenSSH, which parts values at blanks and replaces what follows a %."""
     escaped = str(path).replace("\\", r"\\").replace('"', r"\"").replace("%", "%%")
     return f'"{escaped}"'
+
+
+def in_home(path: str) -> Path:
+    """A path in which ~ and ~user are folders; unlike `Path.expanduser`, it leaves the ~ of an unknown user as it is."""
+    return Path(os.path.expanduser(path))

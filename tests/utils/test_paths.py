@@ -2,8 +2,9 @@
 
 import os
 import re
+from pathlib import Path
 
-from repro.utils.paths import cache_folder, named_by_time
+from repro.utils.paths import cache_folder, in_home, named_by_time
 
 
 def test_a_checkout_keeps_its_cache_unless_it_is_read_only(tmp_path, monkeypatch):
@@ -29,3 +30,8 @@ def test_what_is_named_by_the_time_is_never_there_already(tmp_path):
         made[-1].touch()
     assert len(set(made)) == 3
     assert all(re.fullmatch(r"preflight-\d{8}-\d{6}(-[23])?\.json", path.name) for path in made)
+
+
+def test_the_home_of_an_unknown_user_is_no_error():
+    assert str(in_home("~nobody-here/x")) == "~nobody-here/x"
+    assert in_home("~/x") == Path.home() / "x"
