@@ -103,10 +103,30 @@ def gpu_count() -> int:
 def visible_gpus() -> list[str]:
     """The GPUs that a run here may use, by their names in CUDA_VISIBLE_DEVICES, which may hide some; else by number.
 
-    As CUDA reads it, an empty value hides all GPUs, and -1 hides those behind it. Parts of a GPU (MIG) are not looked
-    for, and count as whole ones. GpuError for a name of no GPU, or of one that was named before.
+    GpuError for a name there of no GPU, or of one that was named before.
     """
-    visible, present = os.environ.get("CUDA_VISIBLE_DEVICES"), gpus()
+    return _visible(gpus())
+
+
+def usable_gpus() -> list[dict]:
+    """Those of `gpus` that a run here may use: all, unless CUDA_VISIBLE_DEVICES has the UUIDs of some.
+
+    Its numbers do not tell them apart: CUDA counts GPUs of several models by their speed, nvidia-smi by their slots.
+    """
+    present = gpus()
+    names = _visible(present)
+    if not names or not all(name.startswith("GPU-") for name in names):
+        return present
+    return [gpu for name in names for gpu in present if gpu["uuid"].startswith(name)]
+
+
+def _visible(present: list[dict]) -> list[str]:
+    """Which of the GPUs that are present may be used, as `visible_gpus`.
+
+    As CUDA reads it, an empty value hides all GPUs, and -1 hides those behind it. Parts of a GPU (MIG) are not looked
+    for, and count as whole ones.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     numbers = [str(number) for number in range(len(present))]
     if visible is None:
         return numbers
@@ -121,17 +141,6 @@ def visible_gpus() -> list[str]:
                 "or leave the variable out for all"
             )
     return shown[: len(present)]
-
-
-def usable_gpus() -> list[dict]:
-    """Those of `gpus` that a run here may use: all, unless CUDA_VISIBLE_DEVICES has the UUIDs of some.
-
-    Its numbers do not tell them apart: CUDA counts GPUs of several models by their speed, nvidia-smi by their slots.
-    """
-    names, present = visible_gpus(), gpus()
-    if not names or not all(name.startswith("GPU-") for name in names):
-        return present
-    return [gpu for name in names for gpu in present if gpu["uuid"].startswith(name)]
 
 
 def _is_gpu(name: str, present: list[dict]) -> bool:
