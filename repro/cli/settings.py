@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from repro.models.variants import DEFAULT, VARIANTS
-from repro.runs.record import check_creatable
 from repro.targets import command_line, flag, names, numbers, percentage, unknown_variable, whole_number
 from repro.utils.errors import BAD_INPUT, FAILED, INTERRUPTED, ReproError
 from repro.utils.printable import one_line, printable
@@ -238,6 +237,8 @@ class OptionTask:
         """ReproError for values that the task would refuse, as far as that can be told before anything is installed."""
         every = {name: option.default for name, option in self.options.items()} | dict(values)
         if {"model", "runs"} <= every.keys():  # it makes runs
+            from repro.runs.record import check_creatable
+
             check_creatable(every["runs"])
         for function in self._checks:
             function(every)
