@@ -9,10 +9,12 @@ from functools import cache
 from pathlib import Path
 
 from repro.analysis import what_ran
+from repro.models.programs import KINDS, PUBLISHED
+from repro.models.registry import names
 from repro.runs.attempts import INTERRUPTED, AttemptRecord
 from repro.runs.history import History, contents, folder_states, tree
 from repro.runs.program_files import SHARED, digests_of, folders_of_program
-from repro.runs.program_versions import BASELINES, TRAINERS
+from repro.runs.program_versions import BASELINES, NAME, TRAINERS, read
 from repro.runs.record import Run
 from repro.runs.unit import Unit
 from repro.utils.paths import PACKAGE, ROOT, sha256_of
@@ -84,6 +86,31 @@ def _of_attempt(attempt: AttemptRecord, unit: Unit, commit: str, past: History, 
     return False, f"{digest[:SHORT]} was recorded, which no commit of the history has"
 
 
+def digest_faults(reproduced: Path, root: Path = ROOT) -> list[str]:
+    """A line for each digest in program_versions.NAME that no program had at its commit, or for which this release computes
+    another than the file says.
+    """
+    programs = [
+        Program(BASELINES, PUBLISHED, ""),
+        *(Program(TRAINERS, kind, name) for kind in KINDS for name in names()),
+    ]
+    faults = []
+    for commit, listed in read(reproduced).digests.items():
+        computed = {
+            digest: digests[0]
+            for program in programs
+            if (digests := _digests_at(commit, program, root))
+            for digest in digests
+        }
+        faults += [
+            f"{reproduced / NAME}: {commit}: {recorded} is {present} now, computed from the history it is "
+            f"{computed.get(recorded, 'of no program there')}"
+            for recorded, present in listed.items()
+            if computed.get(recorded) != present
+        ]
+    return faults
+
+
 def withheld(run: Run, unproven: Iterable[str], past: History, root: Path = ROOT) -> list[str]:
     """A line for each fact that attempts do not record although the programs of the run's commit record it.
 
@@ -115,8 +142,8 @@ def _records(commit: str, file: str, text: bytes, root: Path) -> bool:
 
 
 @cache
-def _digests_at(commit: str, program: Program, root: Path) -> set[str] | None:
-    """The digests that releases may have recorded for a program at a commit; None if it does not have the model."""
+def _digests_at(commit: str, program: Program, root: Path) -> list[str] | None:
+    """The digests that releases may have recorded for a program at a commit, the newest first; None without the model."""
     there = tree(commit, folders_of_program(program.folder), root)
     files = {name: blob for name, blob in there.items() if name.endswith(".py")}
     if not files or (program.model and f"{PACKAGE.name}/{SHARED}/{program.model}.py" not in files):

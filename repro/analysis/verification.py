@@ -51,8 +51,8 @@ def verify(run: Run, past: History | None = None, signers: Path = SIGNERS, root:
 def verify_list(listed: Path, signers: Path = SIGNERS, root: Path = ROOT) -> Verified:
     """Check the chain of the list of kept runs, that it has all lines of the history of `root`, and its signature if any.
 
-    Also checks `code.toml` next to it, which identifies the program code of runs that did not record it themselves, and
-    that no kept run is another one under a second name.
+    Also checks `code.toml` next to it, which says which program code is the same where the recorded digests do not, and that
+    no kept run is another one under a second name.
     """
     signed = signature(listed, signers)
     sentences = [
@@ -116,7 +116,7 @@ def _versions(reproduced: Path, root: Path) -> Iterator[tuple[bool, str]]:
     if gap := history(root).gap:
         yield True, f"{file}: whether the programs at these commits are as it says was NOT checked: {gap}"
         return
-    faults = program_versions.faults(reproduced, root)
+    faults = [*program_versions.faults(reproduced, root), *code_lookup.digest_faults(reproduced, root)]
     yield from ((False, line) for line in faults)
     if not faults:
         yield True, f"{file}: the programs at these commits are as it says"

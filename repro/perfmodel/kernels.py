@@ -75,7 +75,10 @@ def error(measurement: MeasuredTraining, constants: Constants) -> float:
 
 
 def left_out_factor(measurements: Sequence[MeasuredTraining], constants: Constants) -> float:
-    """Within which nine in ten of the trainings lie, less one, each of them left out of the fit, with all its GPUs."""
+    """Within which nine in ten of the trainings lie, less one, each of them left out of the fit, with all its GPUs.
+
+    Infinite if no group has two trainings, so that nothing is known of it.
+    """
     left_out = []
     for measurement in measurements:
         others = fit_kernels((other for other in measurements if _others(measurement, other)), constants).get(
@@ -83,7 +86,7 @@ def left_out_factor(measurements: Sequence[MeasuredTraining], constants: Constan
         )
         if others:
             left_out.append(math.expm1(error(measurement, others.on(constants))))
-    return summary(left_out).level
+    return summary(left_out).level if left_out else math.inf
 
 
 def coverage(
@@ -108,7 +111,8 @@ def calibrate(
     """The kernels of each group from the first half of its trainings, and the coverage of each generation.
 
     The factor of a generation is that of the half that has the larger one, so that it does not depend on which half a
-    training happens to be in. With `exchanged` the kernels come from the second half.
+    training happens to be in. A generation of which it is not known has neither. With `exchanged` the kernels come from the
+    second half.
     """
     fitted, checked = reversed(halves(measurements)) if exchanged else halves(measurements)
     kernels = fit_kernels(fitted, constants)
@@ -118,8 +122,9 @@ def calibrate(
             [measurement for measurement in half if measurement.group[0] == generation] for half in (fitted, checked)
         )
         factor = max(left_out_factor(half, constants) for half in (mine, others))
-        coverages[generation] = Coverage(len(mine), factor, *coverage(others, kernels, constants, factor))
-    return kernels, coverages
+        if math.isfinite(factor):
+            coverages[generation] = Coverage(len(mine), factor, *coverage(others, kernels, constants, factor))
+    return {group: fit for group, fit in kernels.items() if group[0] in coverages}, coverages
 
 
 @cache

@@ -133,8 +133,8 @@ def _sessions(_: Translate) -> tuple[str, ...]:
         ).format(low=numbers.percentage(min(coverages)), high=numbers.percentage(max(coverages)), most=MOST_SESSIONS),
         _(
             "For each configuration, only runs with the same program code as the newest one count; older ones are listed as "
-            "superseded. Code is the same if the digests recorded with the runs are equal. For runs that are older than these "
-            "digests, [{file}](reproduced/{file}) has the git tree IDs of the program folders."
+            "superseded. Code is the same if the digests recorded with the runs are equal. For digests that counted more files, "
+            "and for runs that are older than digests, [{file}](reproduced/{file}) says which code is the same."
         ).format(file=VERSIONS),
     )
 

@@ -16,6 +16,8 @@ SHARED = "models"
 """The folder that all programs read."""
 APART = {"checks": (), "tuning": (TUNED,)}
 """The trainers' folders that only some programs import, or none: the check of kernels is a run of its own."""
+FINDING = ("registry.py", "extensions.py")
+"""The shared modules that find and refuse models before one is trained: no training's speed or result is of them."""
 BUILDER = "program"
 """The module of the tuned programs that all models share."""
 TUNING = f"{PACKAGE.name}/{TRAINERS}/tuning/"
@@ -31,11 +33,16 @@ def folders_of_program(folder: str) -> tuple[str, str]:
 
 
 def left_out(names: Iterable[str], folder: str, program: str, model: str, read: Read) -> tuple[str, ...]:
-    """Beginnings of the names of files that a program does not import; `read` gives a file's content by its name.
+    """Beginnings of the names of files that are not of a program; `read` gives a file's content by its name.
 
-    Of the tuned programs only the modules that the one of `model` imports count, so that tuning one model leaves runs of
+    These are FINDING and what the program does not import. Of the tuned programs only the modules that the one of `model` imports count, so that tuning one model leaves runs of
     the others as new as they are; of a model from outside, or of none, all count.
     """
+    finding = tuple(f"{PACKAGE.name}/{SHARED}/{name}" for name in FINDING)
+    return finding + _not_imported(names, folder, program=program, model=model, read=read)
+
+
+def _not_imported(names: Iterable[str], folder: str, program: str, model: str, read: Read) -> tuple[str, ...]:
     apart = tuple(f"{PACKAGE.name}/{TRAINERS}/{name}/" for name, programs in APART.items() if program not in programs)
     return apart + (_of_other_models(names, model, read) if (folder, program) == (TRAINERS, TUNED) and model else ())
 
@@ -78,16 +85,17 @@ def files_digest(files: Iterable[tuple[str, str]]) -> str:
     return digest.hexdigest()
 
 
-def digests_of(files: Mapping[str, str], folder: str, program: str, model: str, read: Read) -> set[str]:
-    """Every digest that a release may have recorded for a program with these files, SHA-256 by name.
+def digests_of(files: Mapping[str, str], folder: str, program: str, model: str, read: Read) -> list[str]:
+    """Every digest that a release may have recorded for a program with these files, SHA-256 by name, the newest first.
 
-    Releases before the present one left out less: only folders, or nothing.
+    Earlier releases left out less: only what is not imported, only folders, or nothing.
     """
     forms = (
         left_out(files, folder, program, model, read),
-        left_out(files, folder, program=program, model="", read=read),
+        _not_imported(files, folder, program=program, model=model, read=read),
+        _not_imported(files, folder, program=program, model="", read=read),
         (),
     )
-    return {
+    return [
         files_digest((name, sha256) for name, sha256 in files.items() if not name.startswith(form)) for form in forms
-    }
+    ]

@@ -97,7 +97,7 @@ def test_nine_in_ten_of_the_trainings_that_were_not_fitted_lie_within_the_factor
     """Of either half: which one is fitted is no choice that the result depends on."""
     first, exchanged = calibrated[1], calibrate(MEASURED, CONSTANTS, exchanged=True)[1]
     for generation, one in first.items():
-        assert one.factor == exchanged[generation].factor < 0.3
+        assert one.factor == exchanged[generation].factor < 0.4
         for half in (one, exchanged[generation]):
             assert half.within >= 0.9 * half.checked > 0
 
@@ -118,6 +118,14 @@ def test_the_factor_grows_with_what_a_fit_without_a_training_misses():
     assert left_out_factor(exact, CONSTANTS) < 0.15
     odd = [replace(each, throughput=1.5 * each.throughput) if each.job == exact[0].job else each for each in exact]
     assert left_out_factor(odd, CONSTANTS) > math.expm1(math.log(1.5)) * 0.8
+
+
+def test_a_generation_of_single_trainings_has_no_factor_and_no_kernels():
+    """Nothing is left to compare a training with that is left out of the fit."""
+    jobs = {training.job: training for training in BERT}
+    few = list(jobs.values())[:2]
+    assert left_out_factor(few[:1], CONSTANTS) == math.inf
+    assert calibrate(few, CONSTANTS) == ({}, {})
 
 
 def test_the_factor_is_that_of_the_half_that_misses_more():

@@ -2,14 +2,21 @@
 
 import pytest
 
+from repro.analysis.code_lookup import digest_faults
+from repro.launch.program_code import program_code
+from repro.models.programs import KINDS, PUBLISHED
+from repro.models.registry import names
 from repro.runs.digests import REPRODUCED
 from repro.runs.history import history
-from repro.runs.program_versions import BASELINES, TRAINERS, faults, read, version
+from repro.runs.program_versions import BASELINES, TRAINERS, Versions, faults, read, version
 from repro.runs.record import RecordError
 from tests.support.attempts import recorded
 from tests.support.synthetic import ran_on
 
-KNOWN = {"c1": {TRAINERS: "t", BASELINES: "b"}, "c2": {TRAINERS: "t", BASELINES: "b2"}}
+KNOWN = Versions(
+    folders={"c1": {TRAINERS: "t", BASELINES: "b"}, "c2": {TRAINERS: "t", BASELINES: "b2"}},
+    digests={"c3": {"old": "now"}, "c4": {"older": "now"}},
+)
 
 
 def of(attempts=({},), program=TRAINERS, run="r", changed=0, commit="c1"):
@@ -25,6 +32,11 @@ def test_a_recorded_digest_counts_before_the_commit():
     assert of((*recorded, {})) == "t", "an attempt that recorded none leaves the commit"
 
 
+def test_digests_that_counted_other_files_too_equal_what_is_computed_now():
+    old, older, now = (of(({"code": {"sha256": digest}},)) for digest in ("old", "older", "now"))
+    assert old == older == now == "now" != of(({"code": {"sha256": "another"}},))
+
+
 def test_commits_of_equal_folders_are_equal():
     assert of(commit="c1") == of(commit="c2") == "t"
     assert of(commit="c1", program=BASELINES) != of(commit="c2", program=BASELINES)
@@ -36,28 +48,37 @@ def test_what_nobody_can_look_up_equals_nothing_else():
     assert of(commit=None) != of(commit=None, run="other")
 
 
-@pytest.mark.parametrize("text", ["c = 1", '[c]\ntrainers = "t"', '[c]\ntrainers = "t"\nbaselines = "b"\nmore = "m"'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "c = 1",
+        "[c]\ndigests = 1",
+        '[c]\ntrainers = "t"\nbaselines = "b"\n[c.digests]\na = "b"',
+        '[c]\ntrainers = "t"',
+        '[c]\ntrainers = "t"\nbaselines = "b"\nmore = "m"',
+    ],
+)
 def test_an_entry_that_is_none_is_named(tmp_path, text):
     (tmp_path / "code.toml").write_text(text)
-    with pytest.raises(RecordError, match=r"code\.toml: c: a commit has trainers and baselines"):
+    with pytest.raises(RecordError, match=r"code\.toml: c: a commit has trainers and baselines, or a table digests"):
         read(tmp_path)
 
 
 def test_nothing_is_known_without_a_file(tmp_path):
-    assert read(tmp_path) == {}
+    assert read(tmp_path) == Versions()
 
 
 def test_the_committed_versions_are_those_of_the_history():
-    assert read(REPRODUCED)
+    assert read(REPRODUCED).folders and read(REPRODUCED).digests
     if gap := history().gap:
         pytest.skip(gap)
-    assert faults(REPRODUCED) == []
+    assert faults(REPRODUCED) == digest_faults(REPRODUCED) == []
 
 
 def test_a_version_that_the_history_has_not_is_told(tmp_path):
     if gap := history().gap:
         pytest.skip(gap)
-    commit, folders = next(iter(read(REPRODUCED).items()))
+    commit, folders = next(iter(read(REPRODUCED).folders.items()))
     for known, trainers, expected in (
         (commit, folders[TRAINERS], []),
         (commit, "0" * 40, [f"{commit}: trainers is {'0' * 40}, in the history repro/trainers is {folders[TRAINERS]}"]),
@@ -67,3 +88,43 @@ def test_a_version_that_the_history_has_not_is_told(tmp_path):
         (tmp_path / "code.toml").write_text(text)
         found = faults(tmp_path)
         assert len(found) == len(expected) and all(part in line for part, line in zip(expected, found, strict=True))
+
+
+def test_a_digest_that_the_history_does_not_give_is_told(tmp_path):
+    if gap := history().gap:
+        pytest.skip(gap)
+    commit, listed = next(iter(read(REPRODUCED).digests.items()))
+    recorded, present = next(iter(listed.items()))
+    for known, digest, now, expected in (
+        (commit, recorded, present, []),
+        (
+            commit,
+            recorded,
+            "0" * 64,
+            [f"{commit}: {recorded} is {'0' * 64} now, computed from the history it is {present}"],
+        ),
+        (
+            commit,
+            "0" * 64,
+            present,
+            [f"{'0' * 64} is {present} now, computed from the history it is of no program there"],
+        ),
+        (
+            "0" * 40,
+            recorded,
+            present,
+            [f"{recorded} is {present} now, computed from the history it is of no program there"],
+        ),
+    ):
+        (tmp_path / "code.toml").write_text(f'["{known}".digests]\n{digest} = "{now}"\n')
+        found = digest_faults(tmp_path)
+        assert len(found) == len(expected) and all(part in line for part, line in zip(expected, found, strict=True))
+
+
+def test_the_code_of_the_campaign_does_not_change_until_it_ends():
+    """Campaign.md says so: a changed digest would set its sessions apart from those before."""
+    campaign = {digest for listed in read(REPRODUCED).digests.values() for digest in listed.values()}
+    present = {
+        f"{kind} {model}": program_code(TRAINERS, kind, model=model)["sha256"] for kind in KINDS for model in names()
+    } | {"baselines": program_code(BASELINES, PUBLISHED)["sha256"]}
+    assert {name: digest for name, digest in present.items() if digest not in campaign} == {}

@@ -112,8 +112,7 @@ def by_layout(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sec
         fields.append(Field(_("OneFlow / Megatron-LM, published (V100)"), partial(_published_cell, _), numeric=True))
     caption = _(
         "Throughput over that of Megatron-Core in the same run, by data x tensor x pipeline parallel sizes; {baselines}. "
-        "Published: OneFlow over Megatron-LM in the original case, on the number of V100s in parentheses; only the ratios can "
-        "be compared ({method})."
+        "Published: OneFlow over Megatron-LM in the original case; {method}."
     ).format(
         baselines=link(_, "programs", _("what the baselines are")),
         method=link(_, "comparable", _("what can be compared")),

@@ -16,9 +16,10 @@ from repro.report.host.run import KeptRun
 
 
 def kept_measurements(measured: Iterable[MeasuredHost]) -> list[MeasuredTraining]:
-    """Every distinct training that hosts measured with a program's newest code, by program and GPU.
+    """Every distinct training that hosts measured, by program and GPU.
 
-    A training that several runs measured counts once, with the figures of the newest. Runs beside which another program used
+    A training that several runs measured counts once, with the figures of the newest and of those with the same code of the
+    program: what new code has not measured yet stays as older code measured it. Runs beside which another program used
     the host's processors do not count.
     """
     rows = [
@@ -44,7 +45,7 @@ def _rows(host: MeasuredHost, kept_run: KeptRun) -> list[dict]:
         return rows
     for result in kept_run.results:
         case = case_of(result.unit)
-        measured = result.throughputs and result.memory_mib is not None and host.is_current(kept_run, result.unit)
+        measured = result.throughputs and result.memory_mib is not None
         if case is not None and measured and case.layout.world_size <= len(kept_run.gpus):
             program = result.unit.program
             rows.append(
@@ -56,6 +57,7 @@ def _rows(host: MeasuredHost, kept_run: KeptRun) -> list[dict]:
                     "family": case.family,
                     "kind": kind_of(case),
                     "run": kept_run.run.id,
+                    "code": kept_run.code(result.unit),
                     "repeats": len(result.throughputs),
                     "throughput": result.throughput,
                     "throughputs": result.throughputs,
@@ -67,7 +69,10 @@ def _rows(host: MeasuredHost, kept_run: KeptRun) -> list[dict]:
 
 
 def _measurement(group: pd.DataFrame) -> MeasuredTraining:
-    newest = {str(name): value for name, value in group.drop(columns="throughputs").to_dict("records")[-1].items()}
+    group = group[group["code"] == group["code"].iloc[-1]]
+    newest = {
+        str(name): value for name, value in group.drop(columns=["throughputs", "code"]).to_dict("records")[-1].items()
+    }
     every = [throughput for row in group["throughputs"] for throughput in row]
     return MeasuredTraining(**newest, runs=tuple(dict.fromkeys(group["run"])), lowest=min(every), highest=max(every))
 

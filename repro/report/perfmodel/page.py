@@ -264,8 +264,8 @@ def _elsewhere(_: Callable, story: ModelReportData) -> Section:
             "has where fused kernels move fewer bytes than are counted."
         ),
         _(
-            "Measured values are from the kept runs in `reports/reproduced/`, by the newest code of the program shown: each "
-            "training once, with the figures of the newest run. `make model` copies them from the runs' archives into "
+            "Measured values are from the kept runs in `reports/reproduced/`, of the program shown: each training once, with "
+            "the figures of the newest run, whose code may be older than the program's newest. `make model` copies them from the runs' archives into "
             "`repro/data/validation.toml`. Every second training of a program and family is used for the fit, and the others "
             "check it; a training on several GPUs is on one side with all of them."
         ),

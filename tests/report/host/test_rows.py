@@ -17,6 +17,7 @@ from repro.report.host.keep import keep
 from repro.report.host.results import load
 from repro.report.host.rows import MET, MISSED, OLD, OPEN, configuration, rows
 from repro.runs.digests import REPRODUCED
+from repro.runs.program_versions import Versions
 from repro.runs.record import Run
 from repro.utils.i18n import LANGUAGES, catalogue
 from repro.utils.stats import TooFew
@@ -212,13 +213,14 @@ def test_an_older_run_of_other_iterations_is_superseded(host, kept):
 
 
 def test_runs_without_a_digest_are_told_apart_by_their_commits(host, kept):
-    known = {"1" * 40: {"trainers": "x", "baselines": "y"}, "2" * 40: {"trainers": "x", "baselines": "y"}}
+    folders = {"1" * 40: {"trainers": "x", "baselines": "y"}, "2" * 40: {"trainers": "x", "baselines": "y"}}
+    known = Versions(folders)
     first, second, third = (again(kept, n, 1 + n / 100, commit=str(n) * 40) for n in (1, 2, 3))
     equal = over(host, replace(first, versions=known), replace(second, versions=known))
     assert len(row_of(equal).runs) == 2
     other = over(host, replace(second, versions=known), replace(third, versions=known))
     assert [each.run.id for each in row_of(other).runs] == ["run-3"]
-    baselines = known | {"2" * 40: {"trainers": "x", "baselines": "z"}}
+    baselines = Versions(folders | {"2" * 40: {"trainers": "x", "baselines": "z"}})
     changed = over(host, replace(first, versions=baselines), replace(second, versions=baselines))
     assert len(row_of(changed).runs) == 1
     scaled = next(row for row in changed.efficiencies if not row.unit.baseline_of)

@@ -12,9 +12,10 @@ from repro.perfmodel.work import TUNED_PROGRAM, ModelJob
 from repro.planning.derived import case_of
 from repro.report.host.keep import keep
 from repro.report.host.results import load
+from repro.report.host.run import KeptRun
 from repro.report.perfmodel.kept import kept_measurements
 from repro.report.site import build
-from tests.support.kept import H200, bench_run
+from tests.support.kept import CASES, H200, bench_run
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +80,21 @@ def test_a_training_of_several_runs_counts_once_with_the_newest(tmp_path):
     for each in found:
         assert each.throughput > 1.5 * each.lowest
         assert len(each.runs) == 2
+
+
+@pytest.mark.parametrize(("newer", "runs"), [("a", 2), ("b", 1)])
+def test_a_training_stays_as_older_code_measured_it_until_newer_code_does(tmp_path, monkeypatch, newer, runs):
+    codes = {"20261120-000000-gpt-published": "a", "20261121-000000-gpt-published": newer}
+    for name, cases in zip(codes, (CASES, "DP_1x1x1_2_1536x16"), strict=True):
+        original = bench_run(tmp_path / "runs", name, cases=cases)
+        keep(original.path, tmp_path / "reproduced" / "h200" / "runs" / f"{name}.zip")
+    monkeypatch.setattr(KeptRun, "code", lambda self, unit: codes[self.run.id])
+    trainings = kept_measurements([load("h200", tmp_path / "reproduced")])
+    assert len(trainings) > 1
+    for training in trainings:
+        again = training.job.layout.world_size == 1
+        assert len(training.runs) == (runs if again else 1)
+        assert training.run == [*codes][1 if again else 0]
 
 
 def test_gpus_that_the_model_does_not_know_are_left_out(tmp_path, monkeypatch):
