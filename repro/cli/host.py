@@ -67,20 +67,21 @@ def reproduce(
 ) -> None:
     """Measure everything on this machine's GPUs or on a cluster, keep the runs as a host's, and write the host's page.
 
-    That begins with a rehearsal of the cases on processors. Then, per model: the preflight's checks of kernels and links, the published cases that fit with their baselines
-    if --baseline-python is given, loss curves, convergence, and a profile. On a cluster: what to expect and for how
-    many hours, all checks, the cases of all models in one run, loss curves, convergence, and the claims table besides
-    the page. The same command again goes on where it was interrupted, and tries again what failed. Exit status: 0 all
-    succeeded; 1 something failed, listed at the end; 2 wrong input, or no GPU; 130 interrupted.
+    That begins with a rehearsal of the cases on processors. Then, per model: the preflight's checks of kernels and
+    links, the published cases that fit with their baselines if --baseline-python is given, loss curves, convergence,
+    and a profile. On a cluster: what to expect and for how many hours, all checks, the cases of all models in one run,
+    loss curves, convergence, and the claims table besides the page. The same command again goes on where it was
+    interrupted, and tries again what failed. Exit status: 0 all succeeded; 1 something failed, listed at the end; 2
+    wrong input, or no GPU; 130 interrupted.
     """
-    from repro.launch.host_environment import gpus
+    from repro.launch.host_environment import gpu_count
     from repro.runs.digests import runs_of
 
     cluster, runs = options.cluster, options.runs
     host = host or Path(cluster or "").name
     if cluster and scale != SMOKE:
         _require_gpus_of(cluster)
-    planned = _planned(model, cases, steps=steps, cluster=cluster, scale=scale, gpus=0 if cluster else len(gpus()))
+    planned = _planned(model, cases, steps=steps, cluster=cluster, scale=scale, gpus=0 if cluster else gpu_count())
     outer = {name: text for name, text in invocation.texts.items() if name != "HOST"}
     commands = [Step(step.task, step.given(outer, options_of(step.task))) for step in planned]
     journal = Journal(runs / f"reproduce-{host}.json")
@@ -110,7 +111,7 @@ def reproduce(
 @reproduce.checks
 def _check_reproduce(values: Mapping[str, Any]) -> None:
     """Refuse a host without a name, steps and options that there are not, and a machine without a GPU."""
-    from repro.launch.host_environment import gpus
+    from repro.launch.host_environment import gpu_count
     from repro.runs.digests import runs_of
 
     cluster, host, steps = values["cluster"], values["host"], values["steps"]
@@ -122,9 +123,10 @@ def _check_reproduce(values: Mapping[str, Any]) -> None:
     given = [name.upper() for name, value in values.items() if value is not None]
     refuse_misplaced(given, cluster, (*LOCAL, "CUPTI"), (*REMOTE, "SCALE"))
     _planned(values["model"], values["cases"], steps=steps, cluster=cluster, scale=values["scale"], gpus=1)
-    if not cluster and not gpus():
+    if not cluster and not gpu_count():
         raise Exit(
-            "nvidia-smi shows no GPU here: there is nothing to reproduce on; make bench checks the machinery", BAD_INPUT
+            "nvidia-smi shows no GPU here that may be used: there is nothing to reproduce on; make bench checks the machinery",
+            BAD_INPUT,
         )
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from repro.images.recipes import BASELINE
 from repro.images.runtime import Venv
 from repro.images.stack import Stack, stack_of, tf32_refusal
+from repro.launch.agent.gpus import failure
 from repro.launch.agent.leftovers import sweep, sweep_processes
 from repro.launch.agent.node import port_is_free
 from repro.launch.attempt import Limits
@@ -92,7 +93,7 @@ class LocalLauncher(Launcher):
 
         What a run would download and compile for them comes first.
         """
-        _note_models(plan)
+        _note_gpus(plan)
         with dry_run() as steps:
             stack = self.stack(plan)
         yield from (f"# before the first run: {step}" for step in steps)
@@ -183,8 +184,10 @@ class LocalLauncher(Launcher):
         return container
 
 
-def _note_models(plan: Plan) -> None:
-    """Say of GPUs of several models what they mean for a run, before it starts."""
+def _note_gpus(plan: Plan) -> None:
+    """Say what GPUs of several models, and ones that nvidia-smi cannot tell of, mean for a run, before it starts."""
+    if plan.device == "cpu" and (reason := failure()):
+        print(f"note: nvidia-smi fails here, so no GPU is used: {reason}", file=sys.stderr)
     models = Counter(gpu["name"] for gpu in usable_gpus()) if plan.device == "cuda" else {}
     if len(models) > 1:
         print(
@@ -219,7 +222,7 @@ class LocalSession(LaunchSession):
         )
 
     def environment(self, plan: Plan) -> Environment:
-        _note_models(plan)
+        _note_gpus(plan)
         stack = self.launcher.stack(plan)
         container = self._container(plan, stack)
         return replace(capture(stack), runtime=container.record() if container else None)

@@ -1,5 +1,6 @@
 """Everything on one machine: which steps, with which variables, and what is kept and named of those that fail."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from tests.support.clusters import cpu_inventory
 from tests.support.paths import ROOT
 from tests.support.patience import patience
 from tests.support.processes import heed_interrupts
+from tests.support.programs import V100, lay_gpu
 
 CATALOGUE = load_catalogue()
 
@@ -234,6 +236,15 @@ def test_without_a_gpu_there_is_nothing_to_do(task, monkeypatch):
     monkeypatch.setenv("PATH", "")
     done = task("reproduce", HOST="x")
     assert done.returncode == 2 and "no GPU here" in done.stderr
+
+
+@pytest.mark.parametrize(("visible", "message"), [("", "no GPU here that may be used"), ("7", "GPU 7 is not here")])
+def test_gpus_are_those_that_a_run_may_use(task, tmp_path, monkeypatch, visible, message):
+    lay_gpu(tmp_path, V100, V100)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    done = task("reproduce", HOST="x")
+    assert done.returncode == 2 and message in done.stderr
 
 
 def test_an_unreadable_archive_hides_no_other_fault(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ import pytest
 
 from repro.cli.make import run
 from repro.images import attention_operator, stack, wheels
+from repro.launch.agent import gpus
 from repro.launch.base import LaunchOptions
 from repro.launch.host_environment import GpuError, usable_gpus, visible_gpus
 from repro.launch.local import LocalLauncher
@@ -41,9 +42,29 @@ def test_an_nvidia_smi_that_prints_no_gpus_is_no_machine_without_gpus(printed, b
 
 
 def test_a_driver_without_gpus_is_a_machine_without_gpus(bench, tmp_path):
-    lay_smi(tmp_path, "#!/bin/sh\necho 'No devices were found'\n")
+    lay_smi(tmp_path, "#!/bin/sh\necho 'No devices were found'\nexit 6\n")
+    status, said = bench()
+    assert status == 0 and "smoke" in said.out and "note:" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        (
+            "echo 'NVIDIA-SMI has failed because of the driver.'\necho 'Install it.'\nexit 9",
+            "NVIDIA-SMI has failed because of",
+        ),
+        ("echo 'Failed to initialize NVML' >&2\nexit 255", "Failed to initialize NVML"),
+        ("exit 15", "status 15"),
+        ("sleep 60", "no answer within 1 s"),
+    ],
+)
+def test_a_driver_that_fails_is_said_before_a_run_without_gpus(script, reason, bench, tmp_path, monkeypatch):
+    lay_smi(tmp_path, f"#!/bin/sh\n{script}\n")
+    monkeypatch.setattr(gpus, "limit", lambda seconds: 1)
     status, said = bench()
     assert status == 0 and "smoke" in said.out
+    assert said.err.startswith(f"note: nvidia-smi fails here, so no GPU is used: {reason}"), said.err
 
 
 @pytest.mark.parametrize(

@@ -37,15 +37,7 @@ def query(fields: tuple[str, ...]) -> list[dict]:
     """
     argv = ["nvidia-smi", "--query-gpu=" + ",".join(fields), "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=limit(QUERY_S),
-            check=False,
-        )
+        done = _asked(argv)
     except (OSError, subprocess.TimeoutExpired):
         return []
     lines = [line for line in done.stdout.splitlines() if line.strip()]
@@ -59,6 +51,34 @@ def query(fields: tuple[str, ...]) -> list[dict]:
                 "PATH to train on processors".format(argv[0], line[:120], " ".join(argv))
             )
     return [dict(zip(fields, row)) for row in rows]
+
+
+def failure() -> str:
+    """What nvidia-smi says where it fails, on one line; empty without the tool, or where it tells whether there are GPUs."""
+    try:
+        done = _asked(["nvidia-smi", "--list-gpus"])
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return str(error.strerror)
+    except subprocess.TimeoutExpired:
+        return f"no answer within {limit(QUERY_S):.0f} s"
+    lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    if not done.returncode or NONE_HERE in lines:
+        return ""
+    return lines[0][:200] if lines else f"status {done.returncode}"
+
+
+def _asked(argv: list[str]) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        argv,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=limit(QUERY_S),
+        check=False,
+    )
 
 
 def files(patterns: list[str]) -> dict:
