@@ -14,6 +14,8 @@ from repro.perfmodel.work import ModelJob
 from repro.published.cases import Case
 
 PULL, ROUNDS, DIGITS = 0.05, 200, 5
+MOST_DAMPING = 1e12
+"""Steps that are damped more are too short to show in any digit."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def _least_squares(start: Constants, names: Sequence[str], errors: Callable[[Con
 def minimum(size: int, pull: float, errors: Callable[[Sequence[float]], list[float]]) -> list[float]:
     """The point between 0 and 1 in each of `size` directions with the least squares of its errors.
 
-    By Levenberg's and Marquardt's method, without any randomness. A direction at an end counts as an error of half of
+    By Levenberg's and Marquardt's method within these ends, without any randomness. A direction at an end counts as an error of half of
     `pull`.
     """
 
@@ -86,16 +88,19 @@ def minimum(size: int, pull: float, errors: Callable[[Sequence[float]], list[flo
 
     point, damping = [0.5] * size, 1e-3
     values = residuals(point)
+    slopes: list[list[float]] = []
     for _ in range(ROUNDS):
-        slopes = [_slope(residuals, values, point, index) for index in range(size)]
-        step = _solve(slopes, values, damping)
+        slopes = slopes or [_slope(residuals, values, point, index) for index in range(size)]
+        step = _inward(point, slopes, values, damping)
         tried = [min(1.0, max(0.0, value + move)) for value, move in zip(point, step, strict=True)]
         new = residuals(tried)
         if _squares(new) < _squares(values):
             settled = _squares(values) - _squares(new) < 1e-12
-            point, values, damping = tried, new, damping / 3
+            point, values, slopes, damping = tried, new, [], damping / 3
             if settled:
                 break
+        elif damping > MOST_DAMPING:
+            break
         else:
             damping *= 4
     return point
@@ -110,6 +115,18 @@ def _slope(residuals: Callable, values: list[float], point: list[float], index: 
     sign = 1 if point[index] < 0.5 else -1
     moved = [*point[:index], point[index] + sign * 1e-5, *point[index + 1 :]]
     return [(new - old) / (sign * 1e-5) for new, old in zip(residuals(moved), values, strict=True)]
+
+
+def _inward(point: list[float], slopes: list[list[float]], values: list[float], damping: float) -> list[float]:
+    """The step, 0 in each direction in which the point is at an end and would leave it: the others step as if alone."""
+    pushes = [-_dot(slope, values) for slope in slopes]
+    free = [
+        index
+        for index, value in enumerate(point)
+        if not ((value == 0 and pushes[index] < 0) or (value == 1 and pushes[index] > 0))
+    ]
+    moves = dict(zip(free, _solve([slopes[index] for index in free], values, damping), strict=True))
+    return [moves.get(index, 0.0) for index in range(len(point))]
 
 
 def _solve(slopes: list[list[float]], values: list[float], damping: float) -> list[float]:

@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
-from repro.perfmodel.calibration import fit, target
+import pytest
+
+from repro.perfmodel.calibration import PULL, fit, minimum, target
 from repro.perfmodel.constants import BOUNDS, as_toml, load_calibration
 from repro.perfmodel.hardware import describe
 from repro.perfmodel.training import kind_of, training_cases
@@ -78,3 +80,25 @@ def test_a_shape_or_a_precision_that_was_not_trained_is_told_apart():
 def test_the_file_holds_all_of_a_calibration(tmp_path):
     (tmp_path / "calibration.toml").write_text(as_toml(CALIBRATION), encoding="utf-8")
     assert load_calibration(tmp_path / "calibration.toml") == CALIBRATION
+
+
+@pytest.mark.parametrize("ends", [(0.3, 0.7), (-0.4, 0.7), (0.3, 1.6), (-0.4, 1.6)])
+def test_least_squares_beyond_an_end_settle_at_it(ends):
+    """Errors of one direction that depend on the other; what is left inside is the best for the end, and soon found."""
+    asked = []
+
+    def errors(point):
+        asked.append(point)
+        first, second = (value - end for value, end in zip(point, ends, strict=True))
+        return [2 * first + 1.5 * second, second - first, first * second]
+
+    found = minimum(2, PULL, errors)
+    assert len(asked) < 100 and all(0 <= value <= 1 for value in found)
+
+    def squares(point):
+        return sum(error**2 for error in [*errors(point), *(PULL * (value - 0.5) for value in point)])
+
+    for index in range(2):
+        for moved in (-1e-3, 1e-3):
+            near = [min(1.0, max(0.0, value + moved * (index == at))) for at, value in enumerate(found)]
+            assert squares(near) >= squares(found)
