@@ -87,9 +87,7 @@ def _of_attempt(attempt: AttemptRecord, unit: Unit, commit: str, past: History, 
 
 
 def digest_faults(reproduced: Path, root: Path = ROOT) -> list[str]:
-    """A line for each digest in program_versions.NAME that no program had at its commit, or for which this release computes
-    another than the file says.
-    """
+    """A line for each digest in code.toml that no program had at its commit, or that is another now than the file says."""
     programs = [
         Program(BASELINES, PUBLISHED, ""),
         *(Program(TRAINERS, kind, name) for kind in KINDS for name in names()),

@@ -111,8 +111,8 @@ def calibrate(
     """The kernels of each group from the first half of its trainings, and the coverage of each generation.
 
     The factor of a generation is that of the half that has the larger one, so that it does not depend on which half a
-    training happens to be in. A generation of which it is not known has neither. With `exchanged` the kernels come from the
-    second half.
+    training happens to be in. A generation with too few trainings to tell a factor gets no kernels and no coverage. With
+    `exchanged` the kernels come from the second half.
     """
     fitted, checked = reversed(halves(measurements)) if exchanged else halves(measurements)
     kernels = fit_kernels(fitted, constants)

@@ -28,7 +28,8 @@ MICRO_BATCHES = (1, 2, 4, 8)
 HEAD = """\
 # Written by `make model`: what the kept runs of reports/reproduced/ measured, one entry for each training that differs in
 # more than its number of iterations, by program and GPU. The figures are those of the newest run, medians over its repeats
-# in samples/s and MiB; `lowest` and `highest` are over all repeats of all its runs with the same code. The constants of calibration.toml are fitted without them, its kernels on half of them.
+# in samples/s and MiB; `lowest` and `highest` are over all repeats of all its runs with the same code. The constants
+# of calibration.toml are fitted without them, its kernels on half of them.
 """
 
 

@@ -61,7 +61,7 @@ def test_a_driver_without_gpus_is_a_machine_without_gpus(bench, tmp_path):
 )
 def test_a_driver_that_fails_is_said_before_a_run_without_gpus(script, reason, bench, tmp_path, monkeypatch):
     lay_smi(tmp_path, f"#!/bin/sh\n{script}\n")
-    monkeypatch.setattr(gpus, "limit", lambda seconds: 1)
+    monkeypatch.setattr(gpus, "QUERY_S", 1)
     status, said = bench()
     assert status == 0 and "smoke" in said.out
     assert said.err.startswith(f"note: nvidia-smi fails here, so no GPU is used: {reason}"), said.err

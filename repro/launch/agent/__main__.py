@@ -27,7 +27,7 @@ from repro.launch.agent.leftovers import AGENT, clear, labels, mark, sweep, swee
 from repro.launch.agent.lock import Held, acquire
 from repro.launch.agent.meeting import meet
 from repro.launch.agent.node import engines, facts, port_is_free, remove_containers
-from repro.launch.agent.patience import limit, set_patience
+from repro.launch.agent.patience import captured, limit, set_patience
 from repro.launch.agent.processes import end as end_processes
 from repro.launch.agent.processes import end_group, identity, limit_reached, lock_all_memory, of_session
 from repro.launch.agent.ranks import Files, Ranks, launcher_of
@@ -137,15 +137,7 @@ def probe(order: dict) -> None:
 
 def ask(order: dict) -> None:
     """Send what a program prints on this node, and its exit status."""
-    done = subprocess.run(
-        order["argv"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=limit(order["patience_s"]),
-        check=False,
-    )
+    done = captured(order["argv"], order["patience_s"])
     send(status=done.returncode, stdout=done.stdout, stderr=done.stderr)
     send(end=0)
 

@@ -6,7 +6,7 @@ import glob
 import os
 import subprocess
 
-from repro.launch.agent.patience import limit
+from repro.launch.agent.patience import captured, limit
 
 QUERY_S = 30
 COMPILE_S = 120
@@ -37,7 +37,7 @@ def query(fields: tuple[str, ...]) -> list[dict]:
     """
     argv = ["nvidia-smi", "--query-gpu=" + ",".join(fields), "--format=csv,noheader,nounits"]
     try:
-        done = _asked(argv)
+        done = captured(argv, QUERY_S)
     except (OSError, subprocess.TimeoutExpired):
         return []
     lines = [line for line in done.stdout.splitlines() if line.strip()]
@@ -56,7 +56,7 @@ def query(fields: tuple[str, ...]) -> list[dict]:
 def failure() -> str:
     """What nvidia-smi says where it fails, on one line; empty without the tool, or where it tells whether there are GPUs."""
     try:
-        done = _asked(["nvidia-smi", "--list-gpus"])
+        done = captured(["nvidia-smi", "--list-gpus"], QUERY_S)
     except FileNotFoundError:
         return ""
     except OSError as error:
@@ -67,18 +67,6 @@ def failure() -> str:
     if not done.returncode or NONE_HERE in lines:
         return ""
     return lines[0][:200] if lines else f"status {done.returncode}"
-
-
-def _asked(argv: list[str]) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        argv,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=limit(QUERY_S),
-        check=False,
-    )
 
 
 def files(patterns: list[str]) -> dict:
@@ -102,15 +90,7 @@ def make_libraries(commands: dict[str, list[str]]) -> None:
         own = f"{path}.{os.uname().nodename}.{os.getpid()}"
         argv = [own if word == f"{path}.partial" else word for word in argv]
         try:
-            done = subprocess.run(
-                argv,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=limit(COMPILE_S),
-                check=False,
-            )
+            done = captured(argv, COMPILE_S)
         except FileNotFoundError:
             raise OSError(f"there is no {argv[0]}, which compiles {path}: install it there") from None
         except subprocess.TimeoutExpired:

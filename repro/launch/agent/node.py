@@ -13,10 +13,10 @@ import subprocess
 import time
 
 from repro.launch.agent.gpus import files, gpus
-from repro.launch.agent.patience import limit
+from repro.launch.agent.patience import captured, limit
 from repro.launch.agent.processes import limit_reached
 
-DOCKER_S = 30
+DOCKER_S, ASK_S = 30, 30
 ROUNDS = 5
 PATIENCE_S = 10.0
 ENGINE_PIDS = ("/run/docker.pid", f"/run/user/{os.getuid()}/docker.pid")
@@ -29,15 +29,7 @@ NOT_HERE = ("no such image", "image not known")
 
 def docker(*arguments: str) -> subprocess.CompletedProcess:
     """Run the Docker client; OSError without one, or if it can start no thread; TimeoutExpired if the engine hangs."""
-    done = subprocess.run(
-        ("docker", *arguments),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=limit(DOCKER_S),
-        check=False,
-    )
+    done = captured(("docker", *arguments), DOCKER_S)
     if done.returncode and any(words in done.stderr for words in NO_THREAD):
         raise OSError(errno.EAGAIN, "Docker's client can start no thread")
     return done
@@ -194,9 +186,7 @@ def affinity() -> dict:
 
 def _printed(command: list[str]) -> list[str]:
     try:
-        return subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=limit(30), check=False
-        ).stdout.splitlines()
+        return captured(command, ASK_S).stdout.splitlines()
     except (OSError, subprocess.TimeoutExpired):
         return []
 

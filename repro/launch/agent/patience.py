@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Sequence
+
 _times = 1.0
 
 
@@ -14,3 +17,16 @@ def set_patience(times: float) -> None:
 def limit(seconds: float) -> float:
     """A limit in seconds, by what it is on a node of usual speed."""
     return seconds * _times
+
+
+def captured(argv: Sequence[str], seconds: float) -> subprocess.CompletedProcess:
+    """Run a command and capture what it prints; OSError if it cannot start, TimeoutExpired if it outlasts the limit."""
+    return subprocess.run(
+        argv,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=limit(seconds),
+        check=False,
+    )
