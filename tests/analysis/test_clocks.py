@@ -224,6 +224,18 @@ def test_a_rank_may_end_an_iteration_before_the_one_that_has_the_losses():
     assert "seconds from start to end" in whats(events(), other, nodes=["a"])
 
 
+@pytest.mark.parametrize(
+    ("left", "iterations", "named"), [(4, 3.9, False), (4, 4.5, True), (0, 0.9, False), (0, 1.5, True)]
+)
+def test_a_rank_without_losses_may_end_the_iterations_after_the_last_row_before_rank_0(left, iterations, named):
+    """Rank 0 gathers losses at its rows, and only there the others wait for it."""
+    slow = {f"event{ROWS}": {"latency_ms": 1460.0 - 1e3 * ROW / INTERVAL}}
+    longer = configured(UNIT, iterations=UNIT.config.iterations + left)
+    other = without_losses(events(**{f"event{ROWS + 1}": {"time": -1.46 * iterations}}))
+    differing = whats(events(**slow), other, unit=longer, nodes=["a"])
+    assert ("seconds from start to end" in differing) == named
+
+
 @pytest.mark.parametrize("more", [{"loss": 1.0}, {}], ids=["waits", "does not wait"])
 def test_a_rank_exactly_at_the_bound_is_within(more):
     """Rows and ends at one time on rank 0: the bound is its part in seconds alone."""
