@@ -64,6 +64,7 @@ def test_a_node_without_network_gets_the_images_from_it_alone(bundle, built, eng
         assert described["Id"] == built[tag_of(stack)][0]
 
 
+@pytest.mark.long
 def test_a_node_without_docker_gets_an_environment_from_it_alone(bundle, built, base, docker):
     """In a container with Python 3.9 and no network, which sees nothing but the bundle."""
     docker(

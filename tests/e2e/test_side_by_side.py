@@ -87,6 +87,7 @@ def test_a_case_that_fails_stops_no_other_and_is_gone_on_with(inventory, tmp_pat
     assert (last["unit"], last["nodes"]) == ("smoke_bert-2020-08-22_4x1x1", ["node1", "node2"])
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_loss_curves_agree_across_nodes_on_the_text_that_is_brought_there(two_nodes, inventory, tmp_path):
     """The real OneFlow on the CPU: references and control perturbations side by side, two ranks over two nodes."""

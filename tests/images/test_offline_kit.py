@@ -5,12 +5,14 @@ import io
 import shutil
 import subprocess
 import tarfile
+from pathlib import Path
 
 import pytest
 
 from repro.images import offline_kit
 from repro.images.offline_folder import OfflineError, readme
 from tests.support import tasks
+from tests.support.paths import ROOT
 
 SETUP = offline_kit.TEMPLATES / "kit-setup.sh"
 
@@ -148,6 +150,12 @@ def test_a_kit_with_baselines_needs_their_environment(tmp_path, monkeypatch):
     with pytest.raises(OfflineError, match=r"\.venv-baseline is not complete; `python3 -m repro.bootstrap baseline`"):
         offline_kit.make_kit(tmp_path / "kit", (90,), 60, baselines=True)
     assert not (tmp_path / "kit").exists()
+
+
+def test_a_kit_is_not_written_where_a_checkout_keeps_that_of_its_own(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(OfflineError, match=r"KIT=\.kit: there a checkout keeps .*; take another folder"):
+        offline_kit.make_kit(Path(".kit"), (90,), 60)
 
 
 @pytest.mark.parametrize(

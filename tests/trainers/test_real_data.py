@@ -12,7 +12,7 @@ from repro.trainers.data.megatron import write_tokens
 from tests.support.paths import ROOT
 from tests.support.patience import patience
 from tests.support.token_documents import documents
-from tests.trainers.conftest import SHAPES, configuration
+from tests.trainers.conftest import FEW_BLOCKS, SHAPES, configuration
 
 WRITER = ROOT / "repro" / "trainers" / "samples.py"
 OLD_READER = ROOT / "tests" / "support" / "unsigned_reader.py"
@@ -175,7 +175,7 @@ def test_images_are_resized_by_linear_interpolation_as_published(probe, tmp_path
 
 def test_resnet_reads_photographs(sample, train):
     data = {"kind": "ofrecord", "path": sample("images", "--parts", "2", "--image-size", "96"), "parts": 2}
-    outcome = train(configuration("resnet50", (2, 1, 1), iterations=6, log_interval=3, data=data))
+    outcome = train(configuration("resnet50", (2, 1, 1), iterations=6, log_interval=3, data=data), program=FEW_BLOCKS)
     assert outcome.returncode == 0, outcome.stderr
     assert 1.0 < outcome.rows[-1]["loss"] < 4.0
     assert 0.0 <= outcome.rows[-1]["top_1"] <= outcome.rows[-1]["top_5"] <= 1.0

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.trainers.conftest import configuration
+from tests.trainers.conftest import FEW_BLOCKS, configuration
 
 LOSSES = ["loss", "loss", "iteration", "loss", "loss", "iteration"]
 """Events of six iterations, of which every third is printed."""
@@ -64,7 +64,9 @@ def test_resnet_learns_and_prints_its_lines(train):
 @pytest.mark.parametrize("program", ["published", "tuned"])
 def test_the_published_resnet_compiles_a_job_for_evaluation_as_well(train, program):
     """It shares parameters and running statistics with the training job, and changes neither."""
-    outcome = train(configuration("resnet50", (2, 1, 1), program=program, iterations=2, log_interval=2))
+    outcome = train(
+        configuration("resnet50", (2, 1, 1), program=program, iterations=2, log_interval=2), program=FEW_BLOCKS
+    )
     assert outcome.returncode == 0, outcome.stderr
     census = next(event for event in outcome.events[0] if event["event"] == "census")
     evaluation = census.get("evaluation", {})
