@@ -147,27 +147,32 @@ def conclusion(_: Translate, hosts: Sequence[MeasuredHost]) -> list[str]:
         if any(compared.framework == framework for compared in every)
         and framework not in {of for _program, of in decided}
     ]
-    rest = _("The rest is undecided: a single session has no interval, and few sessions have a wide one.")
-    if undecided:
-        rest = _(
-            "The rest is undecided, every comparison with {frameworks} included: a single session has no interval, and few "
-            "sessions have a wide one."
-        ).format(frameworks=listed(_, undecided))
+    by_row = [_outcome(row) for compared in every for program in KINDS for row in compared.over_fastest(program)]
+    rest = _(
+        "The other {n} of {all} comparisons are undecided{frameworks}: a single session has no interval, and few sessions "
+        "have a wide one."
+    ).format(
+        n=by_row.count(None),
+        all=len(by_row),
+        frameworks=_(", all those with {frameworks} among them").format(frameworks=listed(_, undecided))
+        if undecided
+        else "",
+    )
     return [*statements, rest]
 
 
 def _outcomes(_: Translate, every: Sequence[FrameworkRatios], program: str, framework: str) -> list[str]:
-    """Where the whole interval is on one side of 1: "faster than PyTorch in 4 of 7 ResNet50 fp32 configurations"."""
-    by_model: dict[str, list[HostRow]] = {}
+    """Where the whole interval is on one side of 1: "faster than PyTorch in 4 of 5 decided ResNet50 fp32 configurations"."""
+    decided: dict[str, list[HostRow]] = {}
     for compared in every:
         if compared.framework == framework:
-            by_model.setdefault(compared.model, []).extend(compared.over_fastest(program))
+            decided.setdefault(compared.model, []).extend(filter(_outcome, compared.over_fastest(program)))
     texts = []
     for outcome in (SLOWER, FASTER):
         models = [
-            _("{n} of {all} {model}").format(model=model, n=number, all=len(rows))
-            for model, rows in by_model.items()
-            if (number := [_outcome(row) for row in rows].count(outcome))
+            _("{n} of {all} decided {model}").format(model=model, n=number, all=len(rows))
+            for model, rows in decided.items()
+            if (number := list(map(_outcome, rows)).count(outcome))
         ]
         if models:
             texts.append(_(outcome).format(framework=FRAMEWORKS[framework], models=listed(_, models)))
