@@ -119,7 +119,7 @@ def short_names(hosts: Sequence[MeasuredHost]) -> dict[str, str]:
 
 
 def conclusion(_: Translate, hosts: Sequence[MeasuredHost]) -> list[str]:
-    """What intervals over sessions decide of the rows over the fastest baselines, a statement for each program and the rest.
+    """What intervals over sessions decide of the rows over the fastest baselines, a statement for each program and what is open.
 
     None without a row.
     """
@@ -141,13 +141,20 @@ def conclusion(_: Translate, hosts: Sequence[MeasuredHost]) -> list[str]:
         )
         for program in dict.fromkeys(program for program, _framework in decided)
     ]
+    by_row = [_outcome(row) for compared in every for program in KINDS for row in compared.over_fastest(program)]
+    if not statements:
+        rest = _(
+            "All {n} comparisons are undecided: a single session has no interval, and few sessions have a wide one."
+        )
+        return [rest.format(n=len(by_row))]
+    if None not in by_row:
+        return statements
     undecided = [
         name
         for framework, name in FRAMEWORKS.items()
         if any(compared.framework == framework for compared in every)
         and framework not in {of for _program, of in decided}
     ]
-    by_row = [_outcome(row) for compared in every for program in KINDS for row in compared.over_fastest(program)]
     rest = _(
         "The other {n} of {all} comparisons are undecided{frameworks}: a single session has no interval, and few sessions "
         "have a wide one."
