@@ -17,10 +17,9 @@ from repro.launch.agent.patience import captured, limit
 from repro.launch.agent.processes import limit_reached
 
 DOCKER_S, ASK_S = 30, 30
-ROUNDS = 5
 PATIENCE_S = 10.0
-ENGINE_PIDS = ("/run/docker.pid", f"/run/user/{os.getuid()}/docker.pid")
 """How long an engine that is restarted takes, and more."""
+ENGINE_PIDS = ("/run/docker.pid", f"/run/user/{os.getuid()}/docker.pid")
 NO_THREAD = ("failed to create new OS thread", "pthread_create failed")
 """What a program in Go prints, before its registers, where it can start no thread."""
 NOT_HERE = ("no such image", "image not known")
@@ -38,17 +37,19 @@ def docker(*arguments: str) -> subprocess.CompletedProcess:
 def remove_containers(*match: str) -> None:
     """Remove the containers that all of these filters of `docker ps` match, until none is left.
 
-    An engine that does not answer may have some all the same: it is asked again for `PATIENCE_S`.
+    An engine that does not answer may have some all the same, and one that has just started may fail to remove them: it is
+    asked again for `PATIENCE_S`.
     """
     filters = [word for condition in match for word in ("--filter", condition)]
-    rounds, deadline = 0, time.monotonic() + limit(PATIENCE_S)
-    while rounds < ROUNDS:
+    deadline = time.monotonic() + limit(PATIENCE_S)
+    while True:
         done = docker("ps", "--all", "--quiet", *filters)
         ids = done.stdout.split()
         if ids:
             docker("rm", "--force", "--volumes", *ids)
-            rounds += 1
-        elif not done.returncode or time.monotonic() > deadline:
+        elif not done.returncode:
+            break
+        if time.monotonic() > deadline:
             break
         time.sleep(0.2)
 

@@ -9,10 +9,13 @@ from repro.launch.agent import node
 
 @pytest.fixture
 def engine(monkeypatch):
-    """A Docker engine: for how many questions it does not answer, what it has, and how often it was asked."""
-    has = {"down": 0, "containers": [], "asked": 0}
+    """A Docker engine: for how many questions it does not answer, how many removals fail, what it has, and how often it was asked."""
+    has = {"down": 0, "failing": 0, "containers": [], "asked": 0}
 
     def docker(verb, *arguments):
+        if verb == "rm" and has["failing"]:
+            has["failing"] -= 1
+            return subprocess.CompletedProcess([], 1, "", "could not kill container: did not receive an exit event")
         if verb == "rm":
             has["containers"] = [each for each in has["containers"] if each not in arguments]
             return subprocess.CompletedProcess([], 0, "", "")
@@ -31,6 +34,12 @@ def test_containers_are_removed_also_by_an_engine_that_is_restarted_meanwhile(en
     node.remove_containers("name=any")
     assert engine["containers"] == []
     assert engine["asked"] == down + 2, "the last time to see that none is left"
+
+
+def test_containers_that_an_engine_fails_to_remove_at_first_are_removed_later(engine):
+    engine |= {"failing": 8, "containers": ["one"]}
+    node.remove_containers("name=any")
+    assert engine["containers"] == []
 
 
 def test_an_engine_that_stays_away_is_not_waited_for_long(engine, monkeypatch):
