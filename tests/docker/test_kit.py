@@ -27,12 +27,18 @@ def quick(scratch):
 
 
 @pytest.fixture(scope="module")
-def kit(scratch, quick):
+def with_tests(request) -> bool:
+    """Whether a test that is to run needs what `make test` needs: another 700 MB to pack and unpack."""
+    return any(item.get_closest_marker("long") for item in request.session.items if item.path == request.path)
+
+
+@pytest.fixture(scope="module")
+def kit(scratch, quick, with_tests):
     """Without newer libraries, for the environments alone have all that a host without a GPU uses."""
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PATH", f"{quick}:{os.environ['PATH']}")
-            made = make_kit(scratch / "kit", (90,), 60, tests=True)
+            made = make_kit(scratch / "kit", (90,), 60, tests=with_tests)
     except OfflineError as error:
         if "last commit" in str(error):
             pytest.skip(str(error))
@@ -87,6 +93,7 @@ def test_an_environment_may_be_reached_through_a_link(host, scratch):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_what_make_test_needs_is_there(host):
     """The programs that check the code and run the tests; those of one module, for all take a while."""
     for program in (["ruff", "check", "."], ["lint-imports"], ["pytest", "-q", "tests/utils/test_stats.py"]):
