@@ -167,9 +167,9 @@ def _ahead_s(unit: Unit, of_rank_0: list[dict], others: list[dict]) -> float:
     rows = _rows_of(of_rank_0)
     if not rows:
         return 0.0
-    last = max(rows)
-    left = 1 if any("loss" in event for event in others) else max(1, unit.config.iterations - last)
-    return left * rows[last]["latency_ms"] / 1e3
+    left = unit.config.iterations % unit.config.log_interval
+    ahead = 1 if any("loss" in event for event in others) else max(1, left)
+    return ahead * rows[max(rows)]["latency_ms"] / 1e3
 
 
 def _within_record(attempt: AttemptRecord, ranks: Sequence[list[dict]]) -> Iterator[Difference]:
