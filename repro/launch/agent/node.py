@@ -17,6 +17,7 @@ from repro.launch.agent.patience import captured, limit
 from repro.launch.agent.processes import limit_reached
 
 DOCKER_S, ASK_S = 30, 30
+ROUNDS = 5
 PATIENCE_S = 10.0
 """How long an engine that is restarted takes, and more."""
 ENGINE_PIDS = ("/run/docker.pid", f"/run/user/{os.getuid()}/docker.pid")
@@ -38,18 +39,17 @@ def remove_containers(*match: str) -> None:
     """Remove the containers that all of these filters of `docker ps` match, until none is left.
 
     An engine that does not answer may have some all the same, and one that has just started may fail to remove them: it is
-    asked again for `PATIENCE_S`.
+    asked again for `PATIENCE_S`, and to remove them `ROUNDS` times however long that takes.
     """
     filters = [word for condition in match for word in ("--filter", condition)]
-    deadline = time.monotonic() + limit(PATIENCE_S)
-    while True:
+    rounds, deadline = 0, time.monotonic() + limit(PATIENCE_S)
+    while rounds < ROUNDS or time.monotonic() < deadline:
         done = docker("ps", "--all", "--quiet", *filters)
         ids = done.stdout.split()
         if ids:
             docker("rm", "--force", "--volumes", *ids)
-        elif not done.returncode:
-            break
-        if time.monotonic() > deadline:
+            rounds += 1
+        elif not done.returncode or time.monotonic() > deadline:
             break
         time.sleep(0.2)
 

@@ -9,7 +9,7 @@ from repro.launch.agent import node
 
 @pytest.fixture
 def engine(monkeypatch):
-    """A Docker engine: for how many questions it does not answer, how many removals fail, what it has, and how often it was asked."""
+    """A Docker engine: how many questions it does not answer, how many removals fail, what it has, how often it was asked."""
     has = {"down": 0, "failing": 0, "containers": [], "asked": 0}
 
     def docker(verb, *arguments):
