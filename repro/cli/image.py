@@ -246,13 +246,17 @@ def kit(
 
     GPU code of other architectures is left out. Exit status: 0 written; 1 it could not be; 2 wrong input.
     """
+    from repro.images import stack
     from repro.images.offline_kit import make_kit, summary
     from repro.images.pins import load_pins
-    from repro.images.stack import needs_newer_libraries
 
     chosen = _architectures(arch)
+    if kit.resolve() == stack.KIT:
+        raise OptionError(
+            f"KIT={kit}: there a checkout keeps what it says of the kit that it was set up from; take another folder"
+        )
     folders: list[Path] = []
-    if libraries and needs_newer_libraries(chosen):
+    if libraries and stack.needs_newer_libraries(chosen):
         folders = list(_newer(load_pins(), ["cu102-modern"], cublas, cudnn).values())
     with exit_statuses(FAILED):
         made = make_kit(

@@ -21,7 +21,6 @@ from repro.images.kit_pieces import MB, Pieces, pack
 from repro.images.oci_layout import is_complete, packed
 from repro.images.offline_folder import SUMS, TEMPLATES, OfflineError, new_folder, write_readmes
 from repro.images.recipes import LAYOUT
-from repro.images.stack import KIT
 from repro.targets import groups_of
 from repro.utils.paths import ROOT, sha256
 
@@ -71,10 +70,6 @@ def make_kit(
     OfflineError
         An environment is incomplete, an installed file is not as its wheel states, or the checkout has no commit.
     """
-    if folder.resolve() == KIT:
-        raise OfflineError(
-            f"KIT={folder}: there a checkout keeps what it says of the kit that it was set up from; take another folder"
-        )
     if changed := _changed():
         raise OfflineError(f"a kit holds the last commit, and these files differ from it: {', '.join(changed)}")
     if images and not is_complete(LAYOUT):
