@@ -11,7 +11,7 @@ PAGES = ["index", "claims", "published", "report-gpt-3d-2021-05", "history", "au
 PAGES += ["reproduce"]
 PAGES += HOSTS
 FIRST = ("index", "claims")
-"""The pages that are tried in every way; each other in one, the next page in the next."""
+"""The pages that are tried in every way; the others in one each, by turns."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The trainer with 5 of ResNet50's 16 blocks, which compiles in a third of the time: each stage, and a block that keeps its size.
+"""The trainer with 5 of ResNet50's 16 blocks, one of which keeps its size: it compiles in a third of the time.
 
 For tests of what does not depend on the depth; census_probe.py and test_run.py have all blocks.
 """

@@ -119,9 +119,9 @@ def short_names(hosts: Sequence[MeasuredHost]) -> dict[str, str]:
 
 
 def conclusion(_: Translate, hosts: Sequence[MeasuredHost]) -> list[str]:
-    """What intervals over sessions decide of the rows over the fastest baselines, a statement for each program and what is open.
+    """What intervals over sessions decide of the rows over the fastest baselines: a statement for each program, and the rest.
 
-    None without a row.
+    None without a row; no rest where all are decided.
     """
     every = comparisons(hosts)
     if not every:
