@@ -28,6 +28,8 @@ TASK_GROUPS = {
     "base": ("image",),
     "bundle": ("image",),
     "compile-kernels": ("image",),
+    "convergence": ("cluster",),
+    "curves": ("cluster",),
     "deprovision": ("cluster",),
     "e2e": TESTING,
     "fingerprint": ("cluster",),
@@ -35,12 +37,13 @@ TASK_GROUPS = {
     "image-check": ("image",),
     "image-reproduce": ("image",),
     "image-test": TESTING,
+    "kit": ("cluster", "export"),
     "mutation": ("mutation", "test"),
     "new-cluster": ("cluster",),
     "pins": ("image",),
     "provision": ("cluster",),
     "report": ("export",),
-    "reproduce": ("export",),
+    "reproduce": ("cluster", "export"),
     "sbom": ("image",),
     "setup": TESTING,
     "sim": ("cluster", "image"),
@@ -48,7 +51,8 @@ TASK_GROUPS = {
     "test": TESTING,
     "unlock": ("cluster",),
 }
-"""The groups that a task needs; one that is not named here needs none."""
+"""The groups that a task needs; one that is not named here needs none. The text that models learn is ansible-core's
+source, and a kit holds what all tasks need that a host without a network can do."""
 
 VARIABLE_GROUPS = {"CLUSTER": ("cluster",), "TESTS": TESTING}
 """The groups that any task needs where this variable is given: inventories are read through ansible-inventory, and a kit

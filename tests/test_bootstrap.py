@@ -15,7 +15,8 @@ from packaging.markers import Marker
 
 from repro import bootstrap
 from repro.bootstrap import SetupError
-from repro.targets import GROUPS, TASK_GROUPS, TESTING
+from repro.planning.datasets import PACKAGE
+from repro.targets import DATA_TASKS, GROUPS, TASK_GROUPS, TESTING, groups_of
 from tests.support.paths import ROOT
 
 FAKE_UV = """#!/bin/sh
@@ -398,6 +399,11 @@ def test_an_environment_that_there_is_not_is_refused(machine, monkeypatch, text)
     with pytest.raises(SystemExit) as caught:
         set_up(monkeypatch, text)
     assert caught.value.code == 2
+
+
+@pytest.mark.parametrize("task", DATA_TASKS)
+def test_tasks_with_data_sets_install_the_package_whose_source_models_learn(task):
+    assert PACKAGE in {name for name, _ in locked(groups_of(task))}
 
 
 def test_bench_installs_no_browser_and_no_lint_tools():

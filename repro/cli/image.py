@@ -249,6 +249,7 @@ def kit(
     from repro.images import stack
     from repro.images.offline_kit import make_kit, summary
     from repro.images.pins import load_pins
+    from repro.planning.datasets import datasets_for
 
     chosen = _architectures(arch)
     if kit.resolve() == stack.KIT:
@@ -260,7 +261,14 @@ def kit(
         folders = list(_newer(load_pins(), ["cu102-modern"], cublas, cudnn).values())
     with exit_statuses(FAILED):
         made = make_kit(
-            kit, chosen, part_mib=part_mib, libraries=folders, images=images, tests=tests, baselines=baselines
+            kit,
+            chosen,
+            part_mib=part_mib,
+            libraries=folders,
+            datasets=[dataset.folder for dataset in datasets_for(None).values()],
+            images=images,
+            tests=tests,
+            baselines=baselines,
         )
     print("\n".join(summary(made)))
 

@@ -30,7 +30,9 @@ from repro.utils.paths import ROOT
 
 PYTHONS = ".kit/python"
 LEFT_OUT = ("/test/", "/tests/", "/oneflow/include/")
-"""Files of the environments that no run reads, by a piece of their path."""
+"""Files of the trainers' packages that no run reads, by a piece of their path."""
+LEFT_OUT_OF_CONTROLLER = ("/tests/",)
+"""Likewise of the controller's; `/test/` would be one of Ansible's folders of plugins."""
 ANY_FOLDER = b"""#!/bin/sh
 '''exec' "$(dirname "$(readlink -f "$0")")/python" "$0" "$@"
 ' '''
@@ -53,11 +55,12 @@ class Contents:
     """What a kit is to hold, and what became of it: bytes of GPU code left out per library, and notes for its reader.
 
     `architectures` are those of the host's GPUs. The libraries of `overlay`, if there is one for the only architecture,
-    are in it in place of the wheel's. `commit` is that of the packed checkout.
+    are in it in place of the wheel's. `datasets` are folders of this checkout. `commit` is that of the packed checkout.
     """
 
     architectures: tuple[int, ...]
     overlay: Overlay | None = None
+    datasets: Sequence[Path] = ()
     zeroed: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     commit: str = ""
@@ -180,12 +183,11 @@ def _normal(name: str) -> str:
 def _environment(
     environment: Path, version: str, names: set[str] | None, left_out: Sequence[str] = LEFT_OUT
 ) -> Iterator[ArchiveEntry]:
-    """The installed packages with these names, all without, each file as its wheel states; the environment around them."""
+    """The installed packages with these names, all without, each file as its wheel states; links to the interpreter."""
     name = environment.name
     yield from _packages(environment, version, names, left_out)
     yield ArchiveEntry(f"{name}/bin/python", link=f"../../{PYTHONS}/{version}/bin/python{version}")
     yield ArchiveEntry(f"{name}/bin/python3", link="python")
-    yield _marker(environment, ())
 
 
 def _marker(environment: Path, groups: Iterable[str]) -> ArchiveEntry:
@@ -249,12 +251,17 @@ def _record_hash(path: Path) -> str:
 
 
 def environments(scratch: Path, pythons: dict[Path, str], contents: Contents) -> Iterator[ArchiveEntry]:
-    """Both environments, of the trainers' the libraries without GPU code for other architectures."""
-    controller, trainer = bootstrap.CONTROLLER, bootstrap.TRAINER
-    yield from _environment(controller, pythons[controller], _controller_packages(scratch))
-    yield from _programs(controller, pythons[controller], {"fabric"})
+    """Both environments, of the trainers' the libraries without GPU code for other architectures; the data sets."""
+    controller, trainer, groups = bootstrap.CONTROLLER, bootstrap.TRAINER, groups_of("kit")
+    names = _controller_packages(scratch, groups)
+    yield from _environment(controller, pythons[controller], names, LEFT_OUT_OF_CONTROLLER)
+    yield from _programs(controller, pythons[controller], {"ansible-core", "fabric"})
+    yield _marker(controller, groups)
     for entry in _environment(trainer, pythons[trainer], None):
         yield _only_ours(_compiled(entry, contents), scratch, contents)
+    yield _marker(trainer, ())
+    for folder in contents.datasets:
+        yield from _files(folder, folder.relative_to(ROOT).as_posix())
 
 
 def baselines(scratch: Path, pythons: dict[Path, str], contents: Contents) -> Iterator[ArchiveEntry]:
@@ -271,12 +278,13 @@ def baselines(scratch: Path, pythons: dict[Path, str], contents: Contents) -> It
     )
     for entry in _environment(environment, version, None, left_out=()):
         yield _only_ours(entry, scratch, contents)
+    yield _marker(environment, ())
 
 
 def tests(scratch: Path, pythons: dict[Path, str]) -> Iterator[ArchiveEntry]:
     """What `make test` needs besides of the controller's packages, with their programs."""
     controller, groups = bootstrap.CONTROLLER, groups_of("test")
-    names = _controller_packages(scratch, groups) - _controller_packages(scratch)
+    names = _controller_packages(scratch, groups) - _controller_packages(scratch, groups_of("kit"))
     yield from _packages(controller, pythons[controller], names, ())
     yield from _programs(controller, pythons[controller], names)
     yield _marker(controller, groups)

@@ -48,6 +48,7 @@ def make_kit(
     architectures: Sequence[int],
     part_mib: int,
     libraries: Sequence[Path] = (),
+    datasets: Sequence[Path] = (),
     images: bool = False,
     level: int = 1,
     tests: bool = False,
@@ -60,6 +61,7 @@ def make_kit(
     architectures : of the host's GPUs, such as 90; code for others is left out.
     part_mib : the largest size of a piece in MiB.
     libraries : folders with a newer cuBLAS and cuDNN to take along.
+    datasets : folders in this checkout with the data sets that models learn.
     images : whether to add what `make image` built last.
     level : of the compression, 0 to 9.
     tests : whether to add what `make test` needs.
@@ -75,10 +77,12 @@ def make_kit(
     if images and not is_complete(LAYOUT):
         raise OfflineError("there are no images to take along; `make image` first")
     chosen = tuple(sorted(set(architectures)))
-    contents = Contents(chosen, overlay_for(chosen[0]) if len(chosen) == 1 else None)
+    contents = Contents(chosen, overlay_for(chosen[0]) if len(chosen) == 1 else None, datasets)
     made, size = Made(folder, contents), part_mib * MIB
     pythons = {
-        bootstrap.CONTROLLER: _version(bootstrap.CONTROLLER, groups_of("test") if tests else ()),
+        bootstrap.CONTROLLER: _version(
+            bootstrap.CONTROLLER, groups_of("kit") | (groups_of("test") if tests else set())
+        ),
         bootstrap.TRAINER: _version(bootstrap.TRAINER),
     }
     if baselines:
@@ -104,7 +108,7 @@ def make_kit(
                 )
             if tests:
                 more = kit_contents.tests(temporary, pythons)
-                of_tests = sum(bootstrap.NEEDED_MIB[group] for group in groups_of("test")) * MIB / MB
+                of_tests = sum(bootstrap.NEEDED_MIB[group] for group in groups_of("test") - groups_of("kit")) * MIB / MB
                 made.parts["tests"] = pack(
                     partial, "tests.tar.xz", entries=more, size=size, level=level, expected_mb=of_tests
                 )
@@ -119,7 +123,7 @@ def make_kit(
 
 def _expected_mb() -> float:
     """About the size of both environments in MB."""
-    controller = bootstrap.needed(bootstrap.NEEDED_MIB, bootstrap.CONTROLLER, ())
+    controller = bootstrap.needed(bootstrap.NEEDED_MIB, bootstrap.CONTROLLER, groups_of("kit"))
     return (controller + bootstrap.NEEDED_MIB[bootstrap.TRAINER]) * MIB / MB
 
 

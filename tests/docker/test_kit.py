@@ -9,6 +9,8 @@ import pytest
 
 from repro.images.offline_folder import OfflineError
 from repro.images.offline_kit import make_kit
+from repro.planning.datasets import datasets_for
+from repro.targets import TASK_GROUPS
 from tests.support.patience import patience
 
 WITHOUT_NETWORK = ["unshare", "--net", "env", "-i", "PATH=/usr/bin:/bin", "LANG=C.UTF-8"]
@@ -38,7 +40,8 @@ def kit(scratch, quick, with_tests):
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PATH", f"{quick}:{os.environ['PATH']}")
-            made = make_kit(scratch / "kit", (90,), 60, tests=with_tests)
+            datasets = [dataset.folder for dataset in datasets_for(None).values()]
+            made = make_kit(scratch / "kit", (90,), 60, datasets=datasets, tests=with_tests)
     except OfflineError as error:
         if "last commit" in str(error):
             pytest.skip(str(error))
@@ -74,6 +77,25 @@ def test_a_smoke_bench_runs_from_it_alone(host, scratch):
     commit = json.loads((host / ".kit" / "kit.json").read_text())["commit"]
     assert environment["git_commit"] == commit and environment["git_changed_files"] == 0
     assert environment["kit"]["architectures"] == [90]
+
+
+def test_all_but_images_and_tests_needs_nothing_else(host):
+    """No task would install anything there, or fetch what models learn."""
+    tasks = sorted(task for task, groups in TASK_GROUPS.items() if not {"image", "test"} & set(groups))
+    assert {"curves", "convergence", "provision", "report"} <= set(tasks)
+    program = f"""
+from repro.bootstrap import is_complete, needs_of
+from repro.planning.datasets import datasets_for
+print([task for task in {["bench", *tasks]} if not all(is_complete(*need) for need in needs_of(task, {{"CLUSTER": "mine"}}))])
+print(sorted(dataset.facts["kind"] for dataset in datasets_for(None).values()))
+"""
+    for argv, said in (
+        (["python", "-c", program], "[]\n['digits', 'text']\n"),
+        (["ansible-doc", "--type", "test", "--list"], "ansible.builtin.version"),
+    ):
+        command = [*WITHOUT_NETWORK, f"HOME={host}", host / ".venv" / "bin" / argv[0], *argv[1:]]
+        done = subprocess.run(command, cwd=host, capture_output=True, text=True, timeout=patience(120))
+        assert said in done.stdout, done.stdout + done.stderr
 
 
 def test_its_interpreters_are_its_own(host):
