@@ -16,9 +16,13 @@ from xdist.scheduler import LoadScopeScheduling
 from repro.simulation import engine
 from repro.simulation.nodes import remove_leftovers, up
 from repro.simulation.owners import process_label
+from repro.utils.paths import CACHE
+from tests.e2e.launching import locked
 from tests.e2e.provisioned import provisioned
 
 HERE = Path(__file__).resolve().parent
+IMAGES = CACHE / "images.lock"
+"""Held by `.ci/run` while the images are built that nodes are to have."""
 PROGRAMS = ("dpkg-deb", "apt-ftparchive", "gpg")
 """What makes the vendors' repositories."""
 
@@ -77,6 +81,9 @@ def make_nodes(simulation):
     made = []
 
     def make(name, count, **options):
+        if options.get("image"):
+            with locked(IMAGES):
+                pass
         nodes = up(f"{name}-{os.getpid()}", count, **{"owner": process_label(), **options})
         nodes.write_inventory()
         made.append(nodes)
