@@ -2,21 +2,19 @@
 
 import ast
 import os
-import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from importlib import metadata
 from pathlib import Path
 
 import pytest
-from packaging.markers import Marker
 
 from repro import bootstrap
 from repro.bootstrap import SetupError
 from repro.planning.datasets import PACKAGE
 from repro.targets import DATA_TASKS, GROUPS, TASK_GROUPS, TESTING, groups_of
+from tests.support.groups import locked
 from tests.support.paths import ROOT
 
 FAKE_UV = """#!/bin/sh
@@ -436,44 +434,3 @@ def test_the_announced_size_of_the_trainers_is_that_of_their_environment():
     files = (path for path in bootstrap.TRAINER.resolve().rglob("*") if path.is_file() and not path.is_symlink())
     found = sum(path.stat().st_blocks * 512 for path in files) / 2**20
     assert found == pytest.approx(bootstrap.NEEDED_MIB[bootstrap.TRAINER], rel=0.1)
-
-
-def locked(groups) -> list[tuple[str, int]]:
-    """Name and size of every file that uv would download for these groups, on Linux x86-64 for Python 3.11."""
-    lock = tomllib.loads((ROOT / "uv.lock").read_text())
-    packages = {}
-    for package in lock["package"]:
-        packages.setdefault(package["name"], []).append(package)
-    (project,) = packages["repro"]
-    needs = list(project["dependencies"])
-    for group in groups:
-        needs += project["dev-dependencies"][group]
-    environment = {"python_full_version": "3.11.7", "python_version": "3.11", "extra": ""}
-    found = {}
-    while needs:
-        need = needs.pop()
-        if "marker" in need and not Marker(need["marker"]).evaluate(environment):
-            continue
-        for package in packages[need["name"]]:
-            fits = "resolution-markers" not in package or any(
-                Marker(marker).evaluate(environment) for marker in package["resolution-markers"]
-            )
-            if (fits and "version" not in need) or package.get("version") == need.get("version"):
-                extras = package.get("optional-dependencies", {})
-                more = [each for extra in need.get("extra", ()) for each in extras.get(extra, ())]
-                new = package["name"] not in found
-                found[package["name"]] = download_size(package)
-                needs += (package.get("dependencies", []) if new else []) + (more if new else [])
-    return sorted(found.items())
-
-
-def download_size(package) -> int:
-    """Of the wheel for this platform in bytes, or of the source where there is none."""
-    fitting = [
-        wheel["size"]
-        for wheel in package.get("wheels", ())
-        if re.search(
-            r"-(cp311-cp311|cp3\d+-abi3|py2\.py3-none|py3-none)-(any|(manylinux\S*)_x86_64\S*)\.whl$", wheel["url"]
-        )
-    ]
-    return max(fitting) if fitting else package["sdist"]["size"]

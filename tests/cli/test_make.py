@@ -169,6 +169,18 @@ def test_the_tables_name_tasks_and_options_that_there_are():
     assert not set(ENVIRONMENT) & every
 
 
+def test_tests_start_tasks_without_the_packages_of_other_groups():
+    """So a task that needs one of a group that it does not ask for fails in its tests, as on a fresh machine."""
+    argv, environment = tasks.call("audit")
+    assert {"ansible", "ansible-core", "pyarrow", "pytest"} <= set(environment["TEST_LEFT_OUT"].split(","))
+    done = subprocess.run(
+        argv, cwd=ROOT, env={**environment, "TEST_LEFT_OUT": "pandas"}, capture_output=True, text=True
+    )
+    assert done.returncode == 1 and "No module named 'pandas'" in done.stderr
+    _, environment = tasks.call("bench", CLUSTER="mine")
+    assert "ansible-core" not in environment["TEST_LEFT_OUT"].split(",")
+
+
 def test_the_set_up_reads_the_same_options_from_the_source():
     """Before anything is installed, in any Python from 3.8 on."""
     for name, task in TASKS.items():

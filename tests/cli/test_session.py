@@ -71,7 +71,7 @@ def seen(tmp_path_factory):
         RUNS=tmp_path_factory.mktemp("runs"),
         TRAINER_COMMAND=tasks.STANDIN_COMMAND,
     )
-    command = [sys.executable, "-c", WATCHED, *argv[argv.index("repro") + 1 :]]
+    command = [sys.executable, "-c", WATCHED, *argv[2:]]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

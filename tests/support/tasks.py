@@ -4,15 +4,19 @@ import os
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 from repro.cli.make import MAKES_OWN
 from repro.cli.tasks import every
+from repro.targets import groups_of
+from tests.support.groups import left_out
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
 from tests.support.patience import patience
 from tests.support.processes import heed_interrupts
 
 TASKS = every()
 VARIABLES = {option.variable for each in TASKS.values() for option in each.options.values()}
+WITHIN = Path(__file__).with_name("within_groups.py")
 STANDIN_COMMAND = shlex.join([str(TRAINER_PYTHON), str(STANDIN)])
 SEAMS = {"TRAINER_COMMAND": "REPRO_TRAINER_COMMAND", "BASELINE_COMMAND": "REPRO_BASELINE_COMMAND"}
 """What replaces the programs that a task starts: as tests call it, and the environment variable."""
@@ -25,7 +29,7 @@ def has(name: str, variable: str) -> bool:
 
 
 def call(name: str, **settings) -> tuple[list[str], dict[str, str]]:
-    """The command line of a task with these settings, and its environment.
+    """The command line of a task with these settings, and its environment: without the packages that it does not ask for.
 
     Settings that are no option of any task are put into the environment, such as PATH and STANDIN.
     """
@@ -35,7 +39,9 @@ def call(name: str, **settings) -> tuple[list[str], dict[str, str]]:
         key: value for key, value in os.environ.items() if key not in (*MAKES_OWN, *SEAMS.values(), "STANDIN")
     }
     environment |= {key: value for key, value in texts.items() if key not in VARIABLES}
-    return [sys.executable, "-m", "repro", name, *variables], environment
+    groups = frozenset(groups_of(name, dict(variable.split("=", 1) for variable in variables)))
+    environment["TEST_LEFT_OUT"] = ",".join(left_out(groups))
+    return [sys.executable, str(WITHIN), name, *variables], environment
 
 
 def run(name: str, seconds: float | None = None, **settings) -> subprocess.CompletedProcess:
