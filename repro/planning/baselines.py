@@ -34,7 +34,7 @@ print(json.dumps({
     "megatron_core": megatron[0] if megatron else None,
     "fused_attention": hasattr(torch.nn.functional, "scaled_dot_product_attention"),
     "compiles": hasattr(torch, "compile") and headers and any(compilers),
-    "compiles_for_cpu": bool(shutil.which("g++")),
+    "compiles_for_cpu": bool(shutil.which("g++")) and " " not in torch.__file__,
 }))
 """
 OLDEST_PYTHON = (3, 10)
@@ -127,7 +127,9 @@ def lacking(versions: Mapping, variants: Sequence[str], gpus: int) -> str:
             "and python3-dev"
         )
     if not gpus and not versions.get("compiles_for_cpu", True) and "pytorch-compiled" in variants:
-        return "pytorch-compiled compiles for the CPU with g++, which is not installed"
+        return (
+            "pytorch-compiled compiles for the CPU, which needs g++ and a folder of PyTorch without blanks in its path"
+        )
     return ""
 
 

@@ -81,6 +81,13 @@ echo "$0" "$@" >> "$(dirname "$(dirname "$(readlink -f "$0")")")/asked"
 """
 
 
+TEN_SECONDS_LATER = """#!/bin/sh
+echo >> "$0.calls"
+echo "$(wc -l < "$0.calls")0"
+"""
+"""A clock by which ten seconds pass between any two looks at it."""
+
+
 def packed(path, compression, files):
     """An archive of one piece: the content of each file, or where a link leads."""
     with tarfile.open(f"{path}.000", f"w:{compression}") as archive:
@@ -119,9 +126,15 @@ def test_baselines_are_set_up_if_their_part_was_brought(tmp_path, there):
     (folder / "SHA256SUMS").write_text("".join(sums))
     if not there:
         (folder / "baselines.tar.xz.000").unlink()
+    slow = tmp_path / "slow"
+    slow.mkdir()
+    (slow / "date").write_text(TEN_SECONDS_LATER)
+    (slow / "date").chmod(0o755)
     argv = ["sh", folder / "setup.sh", host]
-    done = subprocess.run(argv, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
+    done = subprocess.run(argv, env={"PATH": f"{slow}:/usr/bin:/bin"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "checking, now kit.json" in done.stderr
+    assert ("unpacking, now baselines.tar.xz.000; baselines has 1 pieces" in done.stderr) == there
     assert (host / ".venv-baseline").exists() == there
     if there:
         assert f"home = {host}/.kit/python/3.12/bin\n" in (host / ".venv-baseline" / "pyvenv.cfg").read_text()

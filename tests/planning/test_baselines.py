@@ -114,7 +114,7 @@ def test_what_an_environment_lacks_for_a_variant_is_named_before_anything_starts
 
 def test_without_gpus_torch_compile_needs_a_compiler_of_another_language(tmp_path):
     python = interpreter(tmp_path, 0, megatron_core=None, compiles_for_cpu=False)
-    with pytest.raises(PlanError, match=r"pytorch-compiled compiles for the CPU with g\+\+, which is not installed"):
+    with pytest.raises(PlanError, match=r"pytorch-compiled compiles for the CPU, which needs g\+\+ and a folder"):
         baseline_program(python, (), "pytorch-compiled", 0)
     assert baseline_program(python, (), "pytorch", 0).variants == ("pytorch",)
     with_gpu = interpreter(tmp_path, 1, megatron_core=None, compiles_for_cpu=False)
@@ -132,15 +132,25 @@ def test_what_is_no_python_with_pytorch_is_named(tmp_path, answer):
         baseline_program(named, (), "pytorch", 0)
 
 
-def test_the_probe_answers_in_an_interpreter_with_pytorch(tmp_path):
-    """Modules of these names in place of PyTorch and NumPy, since the tests' Python has none."""
+@pytest.mark.parametrize("name", ["torch", "a torch"])
+def test_the_probe_answers_in_an_interpreter_with_pytorch(tmp_path, name):
+    """Modules of these names in place of PyTorch and NumPy, since the tests' Python has none; and a g++ that does nothing.
+
+    PyTorch gives the linker a folder with a blank in its path as two.
+    """
+    program(tmp_path, "g++", "true")
+    tmp_path = tmp_path / name
+    tmp_path.mkdir()
     (tmp_path / "numpy.py").touch()
     torch = (
         "class version: cuda = '12.8'\n__version__ = '2.9.1'\nclass cuda:\n    device_count = staticmethod(lambda: 3)\n"
     )
     (tmp_path / "torch.py").write_text(torch + "class nn:\n    class functional: pass\ncompile = print\n")
     done = subprocess.run(
-        [sys.executable, "-c", PROBE], env={"PYTHONPATH": str(tmp_path), "PATH": ""}, capture_output=True, text=True
+        [sys.executable, "-c", PROBE],
+        env={"PYTHONPATH": str(tmp_path), "PATH": str(tmp_path.parent)},
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
@@ -151,7 +161,7 @@ def test_the_probe_answers_in_an_interpreter_with_pytorch(tmp_path):
         "megatron_core": None,
         "fused_attention": False,
         "compiles": False,
-        "compiles_for_cpu": False,
+        "compiles_for_cpu": name == "torch",
     }
 
 

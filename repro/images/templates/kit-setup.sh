@@ -19,12 +19,22 @@ fail() {
     exit 1
 }
 
+last=$(date +%s)
+progress() { # TEXT: say it if nothing was said for ten seconds
+    now=$(date +%s)
+    [ $((now - last)) -lt 10 ] || {
+        last=$now
+        echo "$*" >&2
+    }
+}
+
 [ -f SHA256SUMS ] || fail "SHA256SUMS is missing: without it nothing here can be checked"
 
 # A part may stay behind as a whole if it is optional; of every other one, all pieces are needed.
 optional=$(sed -n "s/^optional='\(.*\)'$/\1/p" kit.conf 2>/dev/null || true)
 problems=0
 while read -r digest name; do
+    progress "checking, now $name"
     if [ -f "$name" ]; then
         found=$(sha256sum <"$name")
         if [ "${found%% *}" != "$digest" ]; then
@@ -73,10 +83,14 @@ unpack() {
         "$python" -c 'import sys, tarfile; tarfile.open(fileobj=sys.stdin.buffer, mode="r|xz").extractall(sys.argv[1])' "$folder"
     fi
 }
-cat environments.tar.xz.* | unpack
-[ ! -f libraries.tar.xz.000 ] || cat libraries.tar.xz.* | unpack
-[ ! -f baselines.tar.xz.000 ] || cat baselines.tar.xz.* | unpack
-[ ! -f tests.tar.xz.000 ] || cat tests.tar.xz.* | unpack
+for part in environments libraries baselines tests; do
+    [ -f $part.tar.xz.000 ] || continue
+    set -- "$part".tar.xz.*
+    for piece; do
+        progress "unpacking, now $piece; $part has $# pieces"
+        cat "$piece"
+    done | unpack
+done
 cp SHA256SUMS kit.json "$folder/.kit/"
 
 for pair in "venv $controller_python" "venv-trainer $trainer_python" "venv-baseline $baseline_python"; do
@@ -89,9 +103,18 @@ for pair in "venv $controller_python" "venv-trainer $trainer_python" "venv-basel
     ln -sf "$folder/.kit/python/$version/bin/python$version" "$folder/.$name/bin/python"
 done
 # The ranks of a run start together, and none should wait until another has compiled what it imports.
-"$folder/.venv-trainer/bin/python" -m compileall -q -j 0 "$folder/.venv-trainer/lib" >/dev/null || true
+compiled() { # ENVIRONMENT: its Python files
+    "$folder/$1/bin/python" -m compileall -q -j 0 "$folder/$1/lib" >/dev/null &
+    compiler=$!
+    while kill -0 $compiler 2>/dev/null; do
+        progress "compiling the Python files of $1"
+        sleep 1
+    done
+    wait $compiler || true
+}
+compiled .venv-trainer
 if [ -d "$folder/.venv-baseline" ]; then
-    "$folder/.venv-baseline/bin/python" -m compileall -q -j 0 "$folder/.venv-baseline/lib" >/dev/null || true
+    compiled .venv-baseline
     "$folder/.venv-baseline/bin/python" -c 'import torch; print("PyTorch", torch.__version__)' 2>/dev/null ||
         fail "PyTorch cannot be imported here: $folder/.venv-baseline/bin/python -c 'import torch' says why"
 fi
