@@ -24,6 +24,12 @@ T4 = {"name": "Tesla T4", "driver_version": "535.54.03", "compute_cap": "7.5"}
 A100 = {"name": "NVIDIA A100-SXM4-40GB", "driver_version": "450.80.02"}
 
 
+@pytest.fixture(autouse=True)
+def no_kit(tmp_path, monkeypatch):
+    """The checkout may be one that a kit set up, with libraries of its own."""
+    monkeypatch.setattr(stack, "KIT", tmp_path / "no kit")
+
+
 @pytest.fixture
 def libraries(tmp_path, monkeypatch):
     """A folder with two cuBLAS, one of them CUDA 10's; a cache folder; no pinned copy, nothing known to the loader."""
