@@ -64,15 +64,7 @@ def _outlier(case: Case, number: int, run: PrintedNumber, middle: float, usual: 
     )
     place = Place("all-results", case.name, f"run-{number}")
     return unless(
-        off <= allowed,
-        "outlier",
-        case.report,
-        place,
-        kind="inconsistency",
-        printed=run,
-        expected=middle,
-        rule=rule,
-        severity="warning",
+        off <= allowed, "outlier", case.report, place, printed=run, expected=middle, rule=rule, severity="warning"
     )
 
 

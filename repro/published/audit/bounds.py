@@ -50,16 +50,7 @@ def _not_slower(before: float, after: float, other: str, report: str, place: Pla
         share=f"{100 * after / before:.1f}",
     )
     fits = after >= before * (1 - LESS)
-    return unless(
-        fits,
-        "larger-batch",
-        report,
-        place,
-        kind="inconsistency",
-        printed=after,
-        rule=rule,
-        severity="warning",
-    )
+    return unless(fits, "larger-batch", report, place, printed=after, rule=rule, severity="warning")
 
 
 def _by_batch(measured: Iterable[Any], keys: Iterable[str]) -> Iterator[Sequence[Any]]:
@@ -90,17 +81,7 @@ def _within(
     if used is not None:
         rule = Message("there are {most} at most, and more than 0", most=most)
         fits = 0 < used <= most
-        yield unless(
-            fits,
-            check,
-            report,
-            place,
-            kind="inconsistency",
-            printed=used,
-            expected=f"<= {most}",
-            rule=rule,
-            source=source,
-        )
+        yield unless(fits, check, report, place, printed=used, expected=f"<= {most}", rule=rule, source=source)
 
 
 def sharded_peers(material: Material) -> Findings:
@@ -112,16 +93,7 @@ def sharded_peers(material: Material) -> Findings:
             rule = Message("without sharding it takes {before} MiB", before=other.memory_mib)
             place = Place(PEERS, peer.name, "memory_mib")
             fits = peer.memory_mib < other.memory_mib
-            yield unless(
-                fits,
-                "sharded-peer",
-                PEERS,
-                place,
-                kind="inconsistency",
-                printed=peer.memory_mib,
-                rule=rule,
-                severity="warning",
-            )
+            yield unless(fits, "sharded-peer", PEERS, place, printed=peer.memory_mib, rule=rule, severity="warning")
 
 
 def _unsharded(peer: Peer) -> tuple:
@@ -142,15 +114,7 @@ def signs(material: Material) -> Findings:
                 "the recorded changes are {changes}", changes=[f"{change:+g}" for change in changes if change]
             )
             place = Place(RESULTS, case.name, f"{column}_sign")
-            yield unless(
-                marks == expected,
-                "sign",
-                case.report,
-                place,
-                kind="inconsistency",
-                printed=printed[column],
-                rule=rule,
-            )
+            yield unless(marks == expected, "sign", case.report, place, printed=printed[column], rule=rule)
 
 
 RULES = (

@@ -74,16 +74,7 @@ def _name(case: Case, table: str, column: str, text: str, patterns: tuple[str, .
         named = ", ".join(f"{key} {stated[key]}" for key in wrong)
         rule = Message("the name says {named}, the case has {right}", named=named, right=right)
     place = Place(table, case.name, column)
-    return unless(
-        match is not None and not wrong,
-        "name",
-        case.report,
-        place,
-        kind="inconsistency",
-        printed=text,
-        expected=right,
-        rule=rule,
-    )
+    return unless(match is not None and not wrong, "name", case.report, place, printed=text, expected=right, rule=rule)
 
 
 def words(material: Material) -> Findings:
@@ -102,7 +93,6 @@ def words(material: Material) -> Findings:
                 "group",
                 case.report,
                 Place("cases", case.name, "group"),
-                kind="inconsistency",
                 printed=match["group"],
                 rule=rule,
             )
@@ -113,7 +103,6 @@ def words(material: Material) -> Findings:
                 "description",
                 case.report,
                 Place("results", case.name, "description"),
-                kind="inconsistency",
                 printed=text,
                 rule=rule,
             )
@@ -142,7 +131,6 @@ def _cell(case: Case, column: str, key: str) -> Finding | None:
         "cell",
         case.report,
         Place("results", case.name, key),
-        kind="inconsistency",
         printed=printed[column],
         expected=", ".join(f"{v:g}" for v in recorded),
         rule=rule,
@@ -169,7 +157,6 @@ def shared_logs(material: Material) -> Findings:
                 "log",
                 case.report,
                 Place("logs", case.name, "log"),
-                kind="inconsistency",
                 printed=log,
                 expected=right,
                 rule=rule,
@@ -206,7 +193,6 @@ def precisions(material: Material) -> Findings:
             "precision",
             report.id,
             place,
-            kind="inconsistency",
             printed=claimed,
             expected=report.precision,
             rule=rule,

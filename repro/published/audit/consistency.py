@@ -71,15 +71,7 @@ def _cut_off(report: Report, table: dict, column: str, cut: list, count: int) ->
     printed = ", ".join(str(other) for _, _, other in cut)
     place = Place(table["what"], "", column)
     return finding(
-        "cut-off",
-        report.id,
-        place,
-        kind="inconsistency",
-        printed=printed,
-        expected=right,
-        rule=rule,
-        evidence=evidence,
-        severity="note",
+        "cut-off", report.id, place, printed=printed, expected=right, rule=rule, evidence=evidence, severity="note"
     )
 
 
@@ -100,7 +92,6 @@ def _differs(
         "copy",
         report.id,
         place,
-        kind="inconsistency",
         printed=printed,
         expected=expected,
         rule=rule,
@@ -190,7 +181,6 @@ def scaling(material: Material) -> Findings:
             "scaling",
             larger.report,
             place,
-            kind="inconsistency",
             printed=larger.published.throughput,
             rule=rule,
             severity="warning",
@@ -205,20 +195,13 @@ def memory(material: Material) -> Findings:
             continue
         limit = material.cluster_of(case)["hardware"]["gpu_memory_mib"]
         rule = Message("the GPU has {limit} MiB", limit=limit)
-        yield unless(used <= limit, "memory", case.report, place, kind="inconsistency", printed=used, rule=rule)
+        yield unless(used <= limit, "memory", case.report, place, printed=used, rule=rule)
         for other in material.cases:
             more = other.published.memory_mib
             if more is not None and _differs_in_batch(other, case) and other.micro_batch < case.micro_batch:
                 rule = Message("{other} takes {more} MiB with a smaller micro-batch", other=other.name, more=more)
                 yield unless(
-                    used > more,
-                    "memory-order",
-                    case.report,
-                    place,
-                    kind="inconsistency",
-                    printed=used,
-                    rule=rule,
-                    severity="warning",
+                    used > more, "memory-order", case.report, place, printed=used, rule=rule, severity="warning"
                 )
 
 

@@ -140,7 +140,6 @@ def example_logs(material: Material) -> Findings:
             "example-rows",
             report.id,
             Place("example log", "", "iteration"),
-            kind="inconsistency",
             printed=", ".join(map(str, steps)),
             expected=", ".join(map(str, due)),
             rule=rule,
@@ -315,14 +314,7 @@ def _pattern(report: str, place: Place, column: str, cases: Sequence[Case]) -> F
         "the heading specifies {n} numbers, but the rows have another form: {rows}", n=len(parts), rows=wrong
     )
     return unless(
-        not wrong,
-        "pattern",
-        report,
-        place,
-        kind="typing",
-        printed=", ".join(wrong[:1]),
-        rule=rule,
-        severity="note",
+        not wrong, "pattern", report, place, kind="typing", printed=", ".join(wrong[:1]), rule=rule, severity="note"
     )
 
 

@@ -54,7 +54,6 @@ def versions(material: Material) -> Findings:
                 "commit",
                 report.id,
                 Place("environment", "", "oneflow"),
-                kind="inconsistency",
                 printed=short,
                 expected=commit[:7],
                 rule=rule,
@@ -74,7 +73,6 @@ def _cuda(report: Report, built: str) -> Findings:
         "cuda",
         report.id,
         Place("environment", "", "cuda"),
-        kind="inconsistency",
         printed=claimed,
         expected=built,
         rule=rule,
@@ -92,7 +90,6 @@ def _cuda(report: Report, built: str) -> Findings:
         "driver",
         report.id,
         Place("environment", "", "driver"),
-        kind="inconsistency",
         printed=driver,
         expected=f">= {needed}",
         rule=rule,
@@ -111,7 +108,6 @@ def _wheel(report: Report, number: str, tag: str) -> Findings:
         "wheel",
         report.id,
         Place("environment", "", "oneflow"),
-        kind="inconsistency",
         printed=printed,
         expected=number,
         rule=rule,
@@ -125,7 +121,6 @@ def _wheel(report: Report, number: str, tag: str) -> Findings:
         "python",
         report.id,
         Place("environment", "", "python"),
-        kind="inconsistency",
         printed=python,
         expected=tag,
         rule=rule,
@@ -156,7 +151,6 @@ def trainers(material: Material) -> Findings:
                 "trainer",
                 report.id,
                 place,
-                kind="inconsistency",
                 printed=commit[:8],
                 expected=trainer_commit,
                 rule=rule,
@@ -196,7 +190,6 @@ def environments(material: Material) -> Findings:
                 "threads",
                 report.id,
                 Place("environment", "", "cpu"),
-                kind="inconsistency",
                 printed=threads[1],
                 expected=covered,
                 rule=rule,
@@ -210,17 +203,7 @@ def _environment(agrees: bool, report: str, key: str, printed: str, expected: st
         Message("the other reports on this cluster have {known}", known=expected),
         Place("environment", "", key),
     )
-    return unless(
-        agrees,
-        "environment",
-        report,
-        place,
-        kind="inconsistency",
-        printed=printed,
-        expected=expected,
-        rule=rule,
-        source=CLUSTER,
-    )
+    return unless(agrees, "environment", report, place, printed=printed, expected=expected, rule=rule, source=CLUSTER)
 
 
 def _same_words(printed: str, expected: str) -> bool:
@@ -243,7 +226,6 @@ def _sizes(material: Material, report: Report, hardware: dict) -> Findings:
             "cluster",
             report.id,
             place,
-            kind="inconsistency",
             printed=stated,
             expected=hardware[key],
             rule=rule,
@@ -254,26 +236,12 @@ def _sizes(material: Material, report: Report, hardware: dict) -> Findings:
         place = Place("text", "", "node_addresses")
         rule = Message("each node has an address of its own")
         yield unless(
-            not twice,
-            "same-address",
-            report.id,
-            place,
-            kind="inconsistency",
-            printed=", ".join(twice),
-            rule=rule,
-            severity="warning",
+            not twice, "same-address", report.id, place, printed=", ".join(twice), rule=rule, severity="warning"
         )
         unknown = [address for address in addresses if address not in hardware["addresses"]]
         rule = Message("the cluster's nodes have the addresses {known}", known=hardware["addresses"])
         yield unless(
-            not unknown,
-            "cluster",
-            report.id,
-            place,
-            kind="inconsistency",
-            printed=", ".join(unknown),
-            rule=rule,
-            severity="warning",
+            not unknown, "cluster", report.id, place, printed=", ".join(unknown), rule=rule, severity="warning"
         )
     for case in material.cases_of(report):
         limits = {"nodes": case.nodes, "gpus_per_node": case.gpus_per_node}
@@ -285,7 +253,6 @@ def _sizes(material: Material, report: Report, hardware: dict) -> Findings:
                 "cluster",
                 report.id,
                 place,
-                kind="inconsistency",
                 printed=used,
                 expected=hardware[key],
                 rule=rule,
@@ -304,7 +271,6 @@ def _gpus(report: str, printed: str, hardware: dict) -> Finding | None:
         "gpus",
         report,
         Place("environment", "", "gpus"),
-        kind="inconsistency",
         printed=printed,
         expected=f"{model} x {count}",
         rule=rule,
@@ -332,7 +298,7 @@ def affinities(material: Material) -> Findings:
             both = sorted(_cpus(one) & _cpus(other))
             rule = Message("{one} and {other} have CPUs in common: {cpus}", one=one, other=other, cpus=both)
             place = Place("topology", one, other)
-            yield unless(not both, "affinity", owner, place, kind="inconsistency", printed=other, rule=rule)
+            yield unless(not both, "affinity", owner, place, printed=other, rule=rule)
 
 
 def topologies(material: Material) -> Findings:
@@ -350,7 +316,6 @@ def topologies(material: Material) -> Findings:
                     "topology",
                     owner,
                     Place("topology", device, devices[column]),
-                    kind="inconsistency",
                     printed=there,
                     expected=back,
                     rule=rule,
@@ -363,7 +328,6 @@ def topologies(material: Material) -> Findings:
                     "nvlinks",
                     owner,
                     Place("topology", device, "NVLink"),
-                    kind="inconsistency",
                     printed=count,
                     expected=NVLINKS,
                     rule=rule,

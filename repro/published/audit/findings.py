@@ -123,7 +123,7 @@ def finding(
     report: str,
     place: Place,
     *,
-    kind: str,
+    kind: str = "inconsistency",
     printed: object,
     rule: Message,
     expected: object = "",

@@ -54,12 +54,7 @@ class Compared:
         return self.published.agrees(self.recomputed)
 
     def as_json(self) -> dict:
-        return {
-            "figure": self.name,
-            "published": self.published,
-            "recomputed": self.recomputed,
-            "agrees": self.agrees,
-        }
+        return {"figure": self.name, "published": self.published, "recomputed": self.recomputed, "agrees": self.agrees}
 
     def __str__(self) -> str:
         shown = at_precision(self.recomputed, self.published.decimals)

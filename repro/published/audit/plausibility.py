@@ -81,15 +81,7 @@ def _floor(case: Case, used: PrintedNumber | None, check: str, report: str) -> F
         place = Place("results", case.name, "memory_mib")
         source = Message("the number of parameters, counted from the model's shape")
         yield unless(
-            used >= least,
-            check,
-            report,
-            place,
-            kind="inconsistency",
-            printed=used,
-            expected=f">= {least:.0f}",
-            rule=rule,
-            source=source,
+            used >= least, check, report, place, printed=used, expected=f">= {least:.0f}", rule=rule, source=source
         )
 
 
@@ -156,16 +148,7 @@ def _alike(report: str, table: str, group: list[tuple[Case, PrintedNumber]]) -> 
             off=f"{100 * off:+.1f}",
         )
         place = Place(table, case.name, "memory_mib")
-        yield unless(
-            within,
-            _siblings(table),
-            report,
-            place,
-            kind="inconsistency",
-            printed=used,
-            rule=rule,
-            severity="warning",
-        )
+        yield unless(within, _siblings(table), report, place, printed=used, rule=rule, severity="warning")
 
 
 def _falling(report: str, table: str, group: list[tuple[Case, PrintedNumber]]) -> Findings:
@@ -178,16 +161,7 @@ def _falling(report: str, table: str, group: list[tuple[Case, PrintedNumber]]) -
         )
         place = Place(table, more.name, "memory_mib")
         fits = after <= before * (1 + MEMORY_SPREAD)
-        yield unless(
-            fits,
-            _siblings(table),
-            report,
-            place,
-            kind="inconsistency",
-            printed=after,
-            rule=rule,
-            severity="warning",
-        )
+        yield unless(fits, _siblings(table), report, place, printed=after, rule=rule, severity="warning")
 
 
 def sharding_savings(material: Material) -> Findings:
@@ -214,7 +188,6 @@ def sharding_savings(material: Material) -> Findings:
             "sharding-saving",
             case.report,
             place,
-            kind="inconsistency",
             printed=after,
             expected=f">= {before - most:.0f}",
             rule=rule,
@@ -276,16 +249,7 @@ def _below_peak(material: Material, case: Case, throughput: PrintedNumber, check
     severity = "warning" if spec_of(case.model).convolutional else "error"
     place, most = Place("results", case.name, "throughput"), f"<= {throughput * peak / rate:.2f}"
     yield unless(
-        rate <= peak,
-        check,
-        report,
-        place,
-        kind="inconsistency",
-        printed=throughput,
-        expected=most,
-        rule=rule,
-        severity=severity,
-        source=PEAK,
+        rate <= peak, check, report, place, printed=throughput, expected=most, rule=rule, severity=severity, source=PEAK
     )
 
 
@@ -304,16 +268,7 @@ def peer_scaling(material: Material) -> Findings:
             most=f"{growth * (1 + tolerance):.3f}",
         )
         fits = 1 <= ratio <= growth * (1 + tolerance)
-        yield unless(
-            fits,
-            "peer-scaling",
-            PEERS,
-            place,
-            kind="inconsistency",
-            printed=larger.throughput,
-            rule=rule,
-            severity="warning",
-        )
+        yield unless(fits, "peer-scaling", PEERS, place, printed=larger.throughput, rule=rule, severity="warning")
         others = [
             one.throughput / other.throughput
             for same, other, one in steps
@@ -336,15 +291,7 @@ def _peer_step(larger: Peer, smaller: Peer, ratio: float, usual: float) -> Findi
     place = Place(PEERS, larger.name, "throughput")
     fits = ratio >= PEER_STEP * usual
     return unless(
-        fits,
-        "peer-step",
-        PEERS,
-        place,
-        kind="inconsistency",
-        printed=larger.throughput,
-        rule=rule,
-        evidence=evidence,
-        severity="warning",
+        fits, "peer-step", PEERS, place, printed=larger.throughput, rule=rule, evidence=evidence, severity="warning"
     )
 
 
@@ -437,9 +384,7 @@ def _warmup(report: Report, case: Case, iterations: int, warmup: int) -> Finding
 
 def _decay(report: Report, case: Case, iterations: int, decay: int) -> Finding | None:
     rule = Message(
-        "the learning-rate decay ends at iteration {decay}, the run at {iterations}",
-        decay=decay,
-        iterations=iterations,
+        "the learning-rate decay ends at iteration {decay}, the run at {iterations}", decay=decay, iterations=iterations
     )
     place = Place("settings", f"{iterations} iterations", "decay_iterations")
     return unless(

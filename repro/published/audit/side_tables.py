@@ -75,16 +75,7 @@ def _rows(report: Report, table: str, rows: Sequence[dict]) -> Findings:
         for column, (fits, rule) in checks.items():
             place = Place(table, f"row {number}", column)
             printed = row[column]
-            yield unless(
-                fits,
-                "sample-row",
-                report.id,
-                place,
-                kind="inconsistency",
-                printed=printed,
-                rule=rule,
-                severity="warning",
-            )
+            yield unless(fits, "sample-row", report.id, place, printed=printed, rule=rule, severity="warning")
         before = row["iteration"]
 
 
@@ -104,7 +95,6 @@ def later_runs(material: Material) -> Findings:
                     "later-run",
                     report.id,
                     place,
-                    kind="inconsistency",
                     printed=row["throughput"],
                     rule=rule,
                     severity="warning",
@@ -132,14 +122,7 @@ def _growth(report: Report, fewer: dict, more: dict, allowed: float) -> Finding 
     )
     place = Place("later run", f"bs{more['micro_batch']}, {sizes[1]} GPU", "scaling")
     return unless(
-        1 <= ratio <= most,
-        "later-scaling",
-        report.id,
-        place,
-        kind="inconsistency",
-        printed=more["throughput"],
-        rule=rule,
-        severity="warning",
+        1 <= ratio <= most, "later-scaling", report.id, place, printed=more["throughput"], rule=rule, severity="warning"
     )
 
 
@@ -161,17 +144,7 @@ def dates(material: Material) -> Findings:
 
 def _day(report: Report, place: Place, printed: str, day: date | None, own: date, rule: Message) -> Finding | None:
     fits = day is not None and abs((day - own).days) <= DAYS
-    return unless(
-        fits,
-        "date",
-        report.id,
-        place,
-        kind="inconsistency",
-        printed=printed,
-        expected=report.date,
-        rule=rule,
-        severity="warning",
-    )
+    return unless(fits, "date", report.id, place, printed=printed, expected=report.date, rule=rule, severity="warning")
 
 
 def days_of(text: str) -> Iterator[date | None]:
@@ -200,14 +173,7 @@ def statistics(material: Material) -> Findings:
                 rule = Message("the text says that each was run {n} times", n=repeats)
                 place = Place("all-results", case.name, "repeats")
                 yield unless(
-                    len(runs) == repeats,
-                    "repeats",
-                    report.id,
-                    place,
-                    kind="inconsistency",
-                    printed=len(runs),
-                    expected=repeats,
-                    rule=rule,
+                    len(runs) == repeats, "repeats", report.id, place, printed=len(runs), expected=repeats, rule=rule
                 )
             if runs and name in STATISTICS:
                 yield _statistic(report, case, name, STATISTICS[name](runs))
@@ -242,30 +208,14 @@ def units(material: Material) -> Findings:
         if units:
             rule = Message("samples of this model are counted in {units}", units=list(units))
             place = Place(PEERS, f"{model}, {source}", "unit")
-            yield unless(
-                unit in units,
-                "column-unit",
-                PEERS,
-                place,
-                kind="inconsistency",
-                printed=peer.unit,
-                rule=rule,
-            )
+            yield unless(unit in units, "column-unit", PEERS, place, printed=peer.unit, rule=rule)
 
 
 def _unit(report: str, place: Place, column: str, unit: str) -> Findings:
     for pattern, units in QUANTITIES:
         if re.search(pattern, column.partition("(")[0].lower()):
             rule = Message("a column of this title is in {units}", units=list(units))
-            yield unless(
-                unit.lower() in units,
-                "column-unit",
-                report,
-                place,
-                kind="inconsistency",
-                printed=unit,
-                rule=rule,
-            )
+            yield unless(unit.lower() in units, "column-unit", report, place, printed=unit, rule=rule)
 
 
 RULES = (

@@ -42,7 +42,6 @@ def copied_rows(material: Material) -> Findings:
             "copied-row",
             second.report,
             Place(RESULTS, second.name, "throughput"),
-            kind="inconsistency",
             printed=second.published.throughput,
             rule=rule,
         )
@@ -61,7 +60,6 @@ def copied_repeats(material: Material) -> Findings:
             "copied-repeats",
             second.report,
             Place("all-results", second.name, "repeats"),
-            kind="inconsistency",
             printed=", ".join(map(str, second.published.repeats)),
             rule=rule,
         )
@@ -99,7 +97,7 @@ def _memory(case: Case, used: Sequence[PrintedNumber | None], other: Case, repor
     rule = Message("the same configuration takes {before} MiB as {other}", before=before, other=other.name)
     place = Place(RESULTS, case.name, "memory_mib")
     apart = abs(after / before - 1)
-    yield unless(apart <= SAME_MEMORY, "same-memory", report, place, kind="inconsistency", printed=after, rule=rule)
+    yield unless(apart <= SAME_MEMORY, "same-memory", report, place, printed=after, rule=rule)
 
 
 RULES = (
