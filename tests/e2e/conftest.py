@@ -23,6 +23,8 @@ from tests.e2e.provisioned import provisioned
 HERE = Path(__file__).resolve().parent
 IMAGES = CACHE / "images.lock"
 """Held by `.ci/run` while the images are built that nodes are to have."""
+IMAGELESS = ("test_provision",)
+"""The modules of long chains whose nodes have no image of ours: these begin at once."""
 PROGRAMS = ("dpkg-deb", "apt-ftparchive", "gpg")
 """What makes the vendors' repositories."""
 
@@ -47,6 +49,16 @@ class ByModules(LoadScopeScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     return ByModules(config, log)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item):
+    """Wait for the images before the time limit of a test begins."""
+    if item.path.stem not in IMAGELESS:
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with locked(IMAGES):
+            pass
+    return (yield)
 
 
 def pytest_collection_modifyitems(items):
@@ -81,9 +93,6 @@ def make_nodes(simulation):
     made = []
 
     def make(name, count, **options):
-        if options.get("image"):
-            with locked(IMAGES):
-                pass
         nodes = up(f"{name}-{os.getpid()}", count, **{"owner": process_label(), **options})
         nodes.write_inventory()
         made.append(nodes)
