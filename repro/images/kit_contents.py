@@ -24,9 +24,9 @@ from repro.images.kernel_overlay import FOLDER as LIBRARIES
 from repro.images.kernel_overlay import Overlay
 from repro.images.kit_pieces import ArchiveEntry
 from repro.images.offline_folder import OfflineError
-from repro.images.stack import COMPAT, KIT, StackError, build_forward, needs_newer_libraries
+from repro.images.stack import COMPAT, KIT, TRACER, StackError, build_forward, needs_newer_libraries
 from repro.targets import groups_of
-from repro.utils.paths import ROOT
+from repro.utils.paths import CACHE, ROOT
 
 PYTHONS = ".kit/python"
 LEFT_OUT = ("/test/", "/tests/", "/oneflow/include/")
@@ -55,7 +55,7 @@ class Contents:
     """What a kit is to hold, and what became of it: bytes of GPU code left out per library, and notes for its reader.
 
     `architectures` are those of the host's GPUs. The libraries of `overlay`, if there is one for the only architecture,
-    are in it in place of the wheel's. `datasets` are folders of this checkout. `commit` is that of the packed checkout.
+    are in it in place of the wheel's. `datasets` are folders of the cache. `commit` is that of the packed checkout.
     """
 
     architectures: tuple[int, ...]
@@ -71,14 +71,15 @@ def base(scratch: Path, pythons: dict[Path, str], contents: Contents) -> Iterato
     yield from checkout(scratch, contents)
     for environment in (bootstrap.CONTROLLER, bootstrap.TRAINER):
         yield from _python(environment, pythons[environment])
-    if contents.architectures and needs_newer_libraries(contents.architectures):
-        for source in sorted(COMPAT.glob("*_forward.c")):
-            try:
-                library = build_forward(source.stem)
-            except StackError as error:
-                contents.notes.append(f"the host needs gcc: {error}")
-                break
-            yield ArchiveEntry(f".cache/compat/{library.name}", library)
+    newer = bool(contents.architectures) and needs_newer_libraries(contents.architectures)
+    for source in [TRACER, *(sorted(path.stem for path in COMPAT.glob("*_forward.c")) if newer else ())]:
+        try:
+            library = build_forward(source)
+        except StackError as error:
+            contents.notes.append(f"the host needs gcc: {error}")
+            break
+        yield ArchiveEntry(f".cache/compat/{library.name}", library)
+    if newer:
         try:
             library = attention_operator()
             yield ArchiveEntry(f".cache/attention/{library.name}", library)
@@ -261,7 +262,7 @@ def environments(scratch: Path, pythons: dict[Path, str], contents: Contents) ->
         yield _only_ours(_compiled(entry, contents), scratch, contents)
     yield _marker(trainer, ())
     for folder in contents.datasets:
-        yield from _files(folder, folder.relative_to(ROOT).as_posix())
+        yield from _files(folder, f".cache/{folder.relative_to(CACHE).as_posix()}")
 
 
 def baselines(scratch: Path, pythons: dict[Path, str], contents: Contents) -> Iterator[ArchiveEntry]:

@@ -61,7 +61,7 @@ def make_kit(
     architectures : of the host's GPUs, such as 90; code for others is left out.
     part_mib : the largest size of a piece in MiB.
     libraries : folders with a newer cuBLAS and cuDNN to take along.
-    datasets : folders in this checkout with the data sets that models learn.
+    datasets : folders in the cache with the data sets that models learn.
     images : whether to add what `make image` built last.
     level : of the compression, 0 to 9.
     tests : whether to add what `make test` needs.

@@ -27,6 +27,21 @@ progress() { # TEXT: say it if nothing was said for ten seconds
         echo "$*" >&2
     }
 }
+begin() { # TEXT: say it, and every ten seconds until `end` how much is there
+    echo "$1"
+    (
+        while sleep 10 >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
+            echo "$1: $(du -sm "$folder" 2>/dev/null | cut -f1) MB so far" >&2
+        done
+    ) &
+    ticker=$!
+}
+end() {
+    [ -z "$ticker" ] || kill "$ticker" 2>/dev/null || true
+    ticker=''
+}
+ticker=''
+trap end EXIT
 
 [ -f SHA256SUMS ] || fail "SHA256SUMS is missing: without it nothing here can be checked"
 
@@ -69,7 +84,7 @@ fi
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
 
-echo "unpacking into $folder"
+begin "unpacking into $folder"
 cat base.tar.gz.* | tar -xzf - -C "$folder"
 for version in "$controller_python" "$trainer_python"; do
     python=$folder/.kit/python/$version/bin/python$version
@@ -85,12 +100,9 @@ unpack() {
 }
 for part in environments libraries baselines tests; do
     [ -f $part.tar.xz.000 ] || continue
-    set -- "$part".tar.xz.*
-    for piece; do
-        progress "unpacking, now $piece; $part has $# pieces"
-        cat "$piece"
-    done | unpack
+    cat "$part".tar.xz.* | unpack
 done
+end
 cp SHA256SUMS kit.json "$folder/.kit/"
 
 for pair in "venv $controller_python" "venv-trainer $trainer_python" "venv-baseline $baseline_python"; do
@@ -104,13 +116,9 @@ for pair in "venv $controller_python" "venv-trainer $trainer_python" "venv-basel
 done
 # The ranks of a run start together, and none should wait until another has compiled what it imports.
 compiled() { # ENVIRONMENT: its Python files
-    "$folder/$1/bin/python" -m compileall -q -j 0 "$folder/$1/lib" >/dev/null &
-    compiler=$!
-    while kill -0 $compiler 2>/dev/null; do
-        progress "compiling the Python files of $1"
-        sleep 1
-    done
-    wait $compiler || true
+    begin "compiling the Python files of $1"
+    "$folder/$1/bin/python" -m compileall -q -j 0 "$folder/$1/lib" >/dev/null || true
+    end
 }
 compiled .venv-trainer
 if [ -d "$folder/.venv-baseline" ]; then
