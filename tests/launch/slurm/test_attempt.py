@@ -317,7 +317,7 @@ def wait_until_nothing_is_left(site):
 
 
 def test_a_job_runs_to_its_end_and_leaves_nothing(site, slurm, monkeypatch):
-    monkeypatch.setenv("SLURM_FAULT", "wait=1.5")
+    monkeypatch.setenv("SLURM_FAULT", "asked=2")
     events = []
     outcome = attempt(site).run(events.append)
     assert outcome.failure is None, (outcome, (site.parent / "attempt/slurm.log").read_text())

@@ -1,7 +1,7 @@
 """Stands in for Slurm's commands, of which the first argument is one. Jobs run on this machine, at once.
 
-Files in the folder SLURM_STANDIN hold the jobs. SLURM_FAULT asks for faults: "refuse", "wait=SECONDS" (in the queue,
-for the reason Resources), "never" (stays there), "forget" (scontrol no longer knows ended jobs), "limit=SECONDS" (the
+Files in the folder SLURM_STANDIN hold the jobs. SLURM_FAULT asks for faults: "refuse", "asked=TIMES" (in the queue,
+for the reason Resources, until scontrol was asked about it so often), "never" (stays there), "forget" (scontrol no longer knows ended jobs), "limit=SECONDS" (the
 job's time). Nodes are called node1, node2, …; every task of a job runs here.
 """
 
@@ -58,7 +58,8 @@ def sbatch(argv):
 def work(argv):
     """The job itself, in a process of its own that outlives sbatch."""
     number = argv[0]
-    time.sleep(float(FAULTS.get("wait", 0)))
+    while asked(number) < int(FAULTS.get("asked", 0)):
+        time.sleep(0.05)
     job = read(number)
     if job["state"] != "PENDING":
         return
@@ -78,6 +79,12 @@ def work(argv):
     except subprocess.TimeoutExpired:
         write(number, state="TIMEOUT", code="0:15")
         end(process.pid)
+
+
+def asked(number):
+    """How often scontrol was asked about a job."""
+    file = HOME / f"asked-{number}"
+    return file.stat().st_size if file.exists() else 0
 
 
 def end(group):
@@ -108,6 +115,8 @@ def scontrol(argv):
     job = read(number)
     if "forget" in FAULTS and job["state"] not in ("PENDING", "RUNNING"):
         sys.exit("slurm_load_jobs error: Invalid job id specified")
+    with open(HOME / f"asked-{number}", "a") as file:
+        file.write("x")
     waits = job["state"] == "PENDING"
     reason, nodes = ("Resources", "(null)") if waits else ("None", hosts_of(job["nodes"]))
     print(
