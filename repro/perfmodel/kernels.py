@@ -17,6 +17,7 @@ from repro.perfmodel.errors import summary
 from repro.perfmodel.predict import predict
 from repro.perfmodel.validation import MeasuredTraining, load_measurements
 from repro.perfmodel.work import ModelJob
+from repro.utils.grouping import by_key
 
 BOUNDS = {"launch_us": (1.0, 64.0), "matrix": (0.25, 4.0), "memory": (0.125, 8.0)}
 """Between which each number is sought, on a logarithmic scale; the pull is to the middle, where kernels are as on V100s."""
@@ -45,9 +46,7 @@ def halves(measurements: Sequence[MeasuredTraining]) -> tuple[list[MeasuredTrain
 
 def fit_kernels(measurements: Iterable[MeasuredTraining], constants: Constants) -> dict[Group, KernelFit]:
     """The kernels of each group with at least LEAST distinct trainings, by the least squares of logarithmic errors."""
-    groups: dict[Group, list[MeasuredTraining]] = {}
-    for measurement in measurements:
-        groups.setdefault(measurement.group, []).append(measurement)
+    groups = by_key(measurements, lambda measurement: measurement.group)
     return {
         group: _fit(mine, constants)
         for group, mine in sorted(groups.items())

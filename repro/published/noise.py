@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from repro.published.cases import Case
+from repro.utils.grouping import by_key
 from repro.utils.stats import Spread, spread
 
 
@@ -54,10 +55,7 @@ def configuration(case: Case) -> tuple:
 
 def duplicates(cases: Iterable[Case]) -> tuple[tuple[Case, ...], ...]:
     """Groups of cases of one report that publish the same configuration more than once."""
-    groups: dict[tuple, list[Case]] = {}
-    for case in cases:
-        groups.setdefault(configuration(case), []).append(case)
-    return tuple(tuple(group) for group in groups.values() if len(group) > 1)
+    return tuple(tuple(group) for group in by_key(cases, configuration).values() if len(group) > 1)
 
 
 def published_noise(cases: Iterable[Case]) -> Noise:

@@ -11,6 +11,7 @@ from pathlib import Path
 from repro.published.cases import Case, CaseError, Catalogue, Report, load_catalogue
 from repro.published.figures import Peer, load_peers, load_published_cluster
 from repro.published.history import HistoryEntry, load_history
+from repro.utils.grouping import by_key
 from repro.utils.paths import DATA
 
 
@@ -64,11 +65,12 @@ class Material:
 
     def scaling_steps(self) -> Iterator[tuple[Case, Case]]:
         """Pairs of cases with the same data-parallel work per GPU, each with the next larger number of GPUs."""
-        groups: dict[tuple, list[Case]] = {}
-        for case in self.cases:
-            if case.layout.data == case.layout.world_size:
-                same = (case.report, case.micro_batch, case.accumulation_steps, case.optimizer_sharding)
-                groups.setdefault((*same, tuple(sorted(case.shape.items()))), []).append(case)
-        for group in groups.values():
+
+        def work(case: Case) -> tuple:
+            same = (case.report, case.micro_batch, case.accumulation_steps, case.optimizer_sharding)
+            return *same, tuple(sorted(case.shape.items()))
+
+        parallel = (case for case in self.cases if case.layout.data == case.layout.world_size)
+        for group in by_key(parallel, work).values():
             by_size = {case.layout.world_size: case for case in reversed(group)}
             yield from pairwise(by_size[size] for size in sorted(by_size))

@@ -15,6 +15,7 @@ from repro.published.audit.material import Material
 from repro.published.cases import Case, Report
 from repro.published.figures import Peer, PrintedNumber
 from repro.published.noise import published_noise
+from repro.utils.grouping import by_key
 from repro.utils.i18n import N_, Message
 from repro.utils.stats import median
 
@@ -103,10 +104,7 @@ def _peer_cases(material: Material) -> Iterator[tuple[Peer, Case]]:
 def memory_siblings(material: Material) -> Findings:
     """The memory of a rank does not depend on the number of data-parallel ranks; with sharding it only falls."""
     for report, table, used in _memory_tables(material):
-        groups: dict[tuple, list[tuple[Case, PrintedNumber]]] = {}
-        for case, memory in used:
-            groups.setdefault(_rank(case), []).append((case, memory))
-        for group in groups.values():
+        for group in by_key(used, lambda pair: _rank(pair[0])).values():
             if group[0][0].optimizer_sharding:
                 yield from _falling(report, table, group)
             else:
@@ -301,9 +299,8 @@ def _peer_steps(material: Material) -> Iterator[tuple[tuple, Peer, Peer]]:
     for first, second in material.scaling_steps():
         if first.name in by_case and second.name in by_case:
             yield (first.name, second.name), by_case[first.name], by_case[second.name]
-    columns: dict[tuple, list[Peer]] = {}
-    for peer in (peer for peer in material.peers if not peer.case):
-        columns.setdefault((peer.source, peer.framework, peer.version, peer.variant), []).append(peer)
+    others = (peer for peer in material.peers if not peer.case)
+    columns = by_key(others, lambda peer: (peer.source, peer.framework, peer.version, peer.variant))
     for (source, *_), column in columns.items():
         for smaller, larger in pairwise(sorted(column, key=lambda peer: peer.gpus)):
             yield (source, smaller.gpus, larger.gpus), smaller, larger

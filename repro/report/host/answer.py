@@ -13,11 +13,12 @@ from repro.report.document import Block, Figure, Items, Section, Text
 from repro.report.host.cells import Written, figures_of, listed, subject
 from repro.report.host.configurations import baseline_name, baselines
 from repro.report.host.coverage import levels_of, units_run
-from repro.report.host.measured import current, factor, factors, grouped, ratio_span, span_by_rule
+from repro.report.host.measured import current, factor, factors, ratio_span, span_by_rule
 from repro.report.host.results import MeasuredHost
 from repro.report.host.rows import LEAST_SESSIONS, HostRow
 from repro.report.method import link
 from repro.report.run.programs import PROGRAMS
+from repro.utils.grouping import by_key
 from repro.utils.i18n import N_, Translate
 from repro.utils.stats import Interval
 
@@ -101,7 +102,7 @@ def by_model(_: Translate, host: MeasuredHost) -> list[str]:
             gpus=sizes(_, mine),
             programs=_(", ").join(_programs_over(_, mine)),
         )
-        for group in grouped(rows, lambda row: subject(row.unit))
+        for group in by_key(rows, lambda row: subject(row.unit)).values()
         for baseline in baselines(group)
         for mine in ([row for row in group if baseline_name(row) == baseline],)
     ]
@@ -187,7 +188,7 @@ def scaled(_: Translate, host: MeasuredHost) -> str:
             values=ratio_span(group, numbers.percentage),
             sure=_sure(_, group, numbers.percentage),
         )
-        for group in grouped(rows, lambda row: (subject(row.unit), row.unit.program, row.unit.world_size))
+        for group in by_key(rows, lambda row: (subject(row.unit), row.unit.program, row.unit.world_size)).values()
     ]
     return _("**Scaling efficiency**: {parts}").format(parts=_("; ").join(parts)) if parts else ""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from repro.planning.programs import published_name
 from repro.report.host.rows import HostRow
 from repro.runs.unit import Unit
+from repro.utils.grouping import by_key
 
 EAGER = {"pytorch-tf32": "pytorch"}
 """Baselines that are called otherwise in TF32 than in the other precisions."""
@@ -34,10 +35,7 @@ class Configuration:
 
 def configurations(rows: Iterable[HostRow]) -> list[Configuration]:
     """The configurations of these rows, in the order in which they first occur."""
-    groups: dict[str, list[HostRow]] = {}
-    for row in rows:
-        groups.setdefault(configuration_name(row), []).append(row)
-    return [Configuration(name, tuple(group)) for name, group in groups.items()]
+    return [Configuration(name, tuple(group)) for name, group in by_key(rows, configuration_name).items()]
 
 
 def configuration_name(row: HostRow) -> str:

@@ -25,6 +25,7 @@ from repro.report.run.loss_curves import curve_figures
 from repro.report.run.profile import stacked_figure
 from repro.report.tables import columns, count, measured, scientific, share, words
 from repro.runs.unit import Unit
+from repro.utils.grouping import by_key
 from repro.utils.i18n import Translate
 
 Findings = TypeVar("Findings")
@@ -98,7 +99,7 @@ def curves(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sectio
         if comparison.unit.role == LAYOUT and not _older(host, kept_run, comparison.unit)
     }
     rows = []
-    for mine in _by_kind(layouts):
+    for mine in by_key(layouts, _model_and_precision).values():
         compared = [comparison for comparison in mine if comparison.deviation]
         rows.append(
             (
@@ -130,12 +131,8 @@ def _subject(unit: Unit) -> str:
     return f"{name(unit.model)} {name(unit.config.precision)}"
 
 
-def _by_kind(comparisons: list[CurveComparison]) -> list[list[CurveComparison]]:
-    """Comparisons of one model and precision together."""
-    groups: dict[str, list[CurveComparison]] = {}
-    for comparison in comparisons:
-        groups.setdefault(_subject(comparison.unit), []).append(comparison)
-    return list(groups.values())
+def _model_and_precision(comparison: CurveComparison) -> str:
+    return _subject(comparison.unit)
 
 
 def _used(comparison: CurveComparison) -> float:
@@ -149,7 +146,7 @@ def _curves_of(_: Translate, kept_run: KeptRun, curves: Curves, drawn: list[Figu
     compared = [comparison for comparison in curves.comparisons if comparison.unit.role == LAYOUT]
     errors = [comparison for comparison in curves.comparisons if comparison.unit.role == ERROR]
     rows = []
-    for mine in _by_kind(compared):
+    for mine in by_key(compared, _model_and_precision).values():
         apart = [comparison.deviation.windowed for comparison in mine if comparison.deviation]
         allowed = next((comparison.tolerance.value for comparison in mine if comparison.tolerance), None)
         rows.append(

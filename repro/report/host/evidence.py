@@ -13,6 +13,7 @@ from repro.report.host.results import MeasuredHost
 from repro.report.method import link
 from repro.report.tables import columns, words
 from repro.runs.digests import NAME, UNSIGNED, head, lost_commits, removed, signers
+from repro.utils.grouping import by_key
 from repro.utils.i18n import Counted, Translate
 
 
@@ -67,13 +68,10 @@ def _removed(_: Translate, host: MeasuredHost) -> Iterator[str]:
 
 def _lost(_: Translate, host: MeasuredHost) -> Iterator[str]:
     lost = lost_commits(host.folder.parent / NAME)
-    made_from: dict[str | None, list[str]] = {}
-    for kept_run in host.runs:
-        made_from.setdefault(kept_run.environment.git_commit, []).append(run_link(kept_run))
-    for commit, links in made_from.items():
+    for commit, runs in by_key(host.runs, lambda kept_run: kept_run.environment.git_commit).items():
         if commit in lost:
             yield _("The history does not contain commit {commit}, so the code of {runs} cannot be looked up.").format(
-                commit=commit[:12], runs=_(", ").join(links)
+                commit=commit[:12], runs=_(", ").join(map(run_link, runs))
             )
 
 

@@ -25,6 +25,7 @@ from repro.report.host.megatron import megatron_figure
 from repro.report.host.results import MeasuredHost
 from repro.report.host.rows import HostRow
 from repro.runs.unit import Unit
+from repro.utils.grouping import by_key
 from repro.utils.i18n import N_, Translate
 from repro.utils.stats import scaling_efficiency
 
@@ -57,9 +58,7 @@ def _ratios(host: MeasuredHost) -> FigureSpec:
         shown = [one for one in shown if one in first]
     series = baselines(rows)
     programs = [program for program in KINDS if any(row.unit.program == program for row in rows)]
-    groups: dict[str, list[Configuration]] = {}
-    for one in shown:
-        groups.setdefault(name(family(one.unit.report)), []).append(one)
+    groups = by_key(shown, lambda one: name(family(one.unit.report)))
 
     def points(one: Configuration, program: str) -> tuple[ForestPoint, ...]:
         return tuple(_point(index, row) for index, baseline in enumerate(series) if (row := one.of(program, baseline)))

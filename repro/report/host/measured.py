@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -33,16 +33,9 @@ from repro.report.run.programs import PROGRAMS
 from repro.report.run.verdicts import COMPARED
 from repro.report.tables import Field, columns, count, share, words
 from repro.runs.unit import Unit
+from repro.utils.grouping import by_key
 from repro.utils.i18n import Translate
 from repro.utils.stats import relative_difference
-
-
-def grouped(rows: Iterable[HostRow], key: Callable[[HostRow], Hashable]) -> list[list[HostRow]]:
-    """Rows with the same key together, in the order in which keys first occur."""
-    groups: dict[Hashable, list[HostRow]] = {}
-    for row in rows:
-        groups.setdefault(key(row), []).append(row)
-    return list(groups.values())
 
 
 def speed(_: Translate, host: MeasuredHost) -> list[Section]:
@@ -265,7 +258,7 @@ def _expectations(_: Translate, rows: list[HostRow]) -> list[Section]:
     caption = _(
         "Throughput over what the performance model expects, lowest to highest of the layouts ({method})."
     ).format(method=link(_, "expectation"))
-    groups = grouped(rows, lambda row: (_with_program(_, row.unit), row.unit.world_size))
+    groups = by_key(rows, lambda row: (_with_program(_, row.unit), row.unit.world_size)).values()
     table = tables.table("expectation", groups, fields, caption)
     return [Section("expectation", _("Does the performance model carry over?"), (table,))]
 

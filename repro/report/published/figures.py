@@ -21,6 +21,7 @@ from repro.report.charts.rows import BarChart, DotChart, Panel
 from repro.report.charts.series import sharded, style, styles
 from repro.report.document import Figure
 from repro.report.numbers import short
+from repro.utils.grouping import by_key
 from repro.utils.i18n import LANGUAGES, N_, Translate
 
 V100_MEMORY_MIB = 16 * 1024
@@ -40,13 +41,8 @@ def published_figures(folder: Path, formats: tuple[str, ...] = ("svg",)) -> dict
 
 def published_figure_specs(cases: tuple[Case, ...]) -> dict[str, list[FigureSpec]]:
     """The figures of each published report, from the catalogue's cases and other frameworks' figures."""
-    by_report: dict[str, tuple[Case, ...]] = {}
-    for case in cases:
-        by_report[case.report] = (*by_report.get(case.report, ()), case)
-    figure_specs = {}
-    for report, own in by_report.items():
-        figure_specs[report] = _figures_of(own)
-    return figure_specs
+    by_report = by_key(cases, lambda case: case.report)
+    return {report: _figures_of(tuple(own)) for report, own in by_report.items()}
 
 
 def _figures_of(cases: tuple[Case, ...]) -> list[FigureSpec]:

@@ -9,16 +9,15 @@ from repro.report.document import Cell, Column, Section, Table, Text
 from repro.report.method import link
 from repro.report.published.tables import TITLES, Sheet
 from repro.report.tables import figure
+from repro.utils.grouping import by_key
 from repro.utils.i18n import Translate
 
 
 def peers(sheet: Sheet) -> Section | None:
     """Other frameworks' figures compared with this report's, a table for each source."""
     _, tables = sheet._, []
-    by_source: dict[str, list[Peer]] = {}
-    for peer in sheet.result.material.peers:
-        if sheet.report.id in peer.reports:
-            by_source.setdefault(peer.source, []).append(peer)
+    of_report = [peer for peer in sheet.result.material.peers if sheet.report.id in peer.reports]
+    by_source = by_key(of_report, lambda peer: peer.source)
     for number, (source, source_peers) in enumerate(by_source.items(), 1):
         table = _peer_rows if source_peers[0].case or source_peers[0].optimizer_sharding is not None else _peer_columns
         tables.append(table(sheet, source_peers, f"peers-{number}", _("Source: {source}").format(source=_(source))))

@@ -11,6 +11,7 @@ from repro.published.claim_ids import claim_at
 from repro.published.noise import published_noise, speedup
 from repro.report.document import Cell, Column, Section, Table, Text
 from repro.report.tables import figure, percent
+from repro.utils.grouping import by_key
 from repro.utils.i18n import N_, Translate
 
 TITLES = {
@@ -78,10 +79,7 @@ class Sheet:
 
     def groups(self) -> dict[int, list[Case]]:
         """The cases by micro-batch, in printed order."""
-        groups: dict[int, list[Case]] = {}
-        for case in self.cases:
-            groups.setdefault(case.micro_batch, []).append(case)
-        return groups
+        return by_key(self.cases, lambda case: case.micro_batch)
 
 
 def _signed(value: float) -> str:

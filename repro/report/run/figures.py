@@ -15,6 +15,7 @@ from repro.report.run.data import ReportData
 from repro.runs.files import RunPath
 from repro.runs.metrics import METRICS, events
 from repro.runs.plan import SMOKE
+from repro.utils.grouping import by_key
 from repro.utils.i18n import Translate
 
 FIELDS = 24
@@ -51,11 +52,11 @@ def _repeats_figure(results: list[Result]) -> FigureSpec:
 
 def _same_model(results: Iterable[Result]) -> list[list[Result]]:
     """Results of one report and model shape together, in the run's order."""
-    groups: dict[tuple, list[Result]] = {}
-    for result in results:
-        key = (result.unit.report, result.unit.precision, tuple(sorted(result.unit.config.shape.items())))
-        groups.setdefault(key, []).append(result)
-    return list(groups.values())
+
+    def key(result: Result) -> tuple:
+        return result.unit.report, result.unit.precision, tuple(sorted(result.unit.config.shape.items()))
+
+    return list(by_key(results, key).values())
 
 
 def _throughput_figure(results: list[Result], number: int) -> FigureSpec:

@@ -15,11 +15,12 @@ from repro.report.document import Cell, Table
 from repro.report.host.answer import sizes
 from repro.report.host.cells import listed, subject
 from repro.report.host.configurations import configuration_name
-from repro.report.host.measured import current, grouped, ratio_span, span_by_rule
+from repro.report.host.measured import current, ratio_span, span_by_rule
 from repro.report.host.results import MeasuredHost
 from repro.report.host.rows import HostRow
 from repro.report.method import link
 from repro.report.tables import Field
+from repro.utils.grouping import by_key
 from repro.utils.i18n import N_, Translate
 
 MODEL = re.compile(r"\b[A-Z]{1,3}\d{2,4}\b")
@@ -51,7 +52,7 @@ class FrameworkRatios:
     def over_fastest(self, program: str, *, unfused: bool = False) -> list[HostRow]:
         """Each configuration's row over its fastest baseline; if `unfused`, of those that compute as the published programs."""
         mine = [row for row in self.rows if row.ratio and (row.unit.program, _unfused(row)) == (program, unfused)]
-        return [min(group, key=_ratio) for group in grouped(mine, configuration_name)]
+        return [min(group, key=_ratio) for group in by_key(mine, configuration_name).values()]
 
 
 def comparisons(hosts: Sequence[MeasuredHost]) -> list[FrameworkRatios]:
@@ -59,7 +60,7 @@ def comparisons(hosts: Sequence[MeasuredHost]) -> list[FrameworkRatios]:
     of_hosts = [
         FrameworkRatios(host, tuple(rows))
         for host in hosts
-        for rows in grouped(_comparable(host.ratios), lambda row: (subject(row.unit), _framework(row)))
+        for rows in by_key(_comparable(host.ratios), lambda row: (subject(row.unit), _framework(row))).values()
     ]
     order = list(FRAMEWORKS)
     return sorted(of_hosts, key=lambda compared: (compared.model, order.index(compared.framework)))
