@@ -177,8 +177,11 @@ def test_tests_start_tasks_without_the_packages_of_other_groups():
         argv, cwd=ROOT, env={**environment, "TEST_LEFT_OUT": "pandas"}, capture_output=True, text=True
     )
     assert done.returncode == 1 and "No module named 'pandas'" in done.stderr
-    _, environment = tasks.call("bench", CLUSTER="mine")
-    assert "ansible-core" not in environment["TEST_LEFT_OUT"].split(",")
+    argv, environment = tasks.call("preflight", CLUSTER="v100x32")
+    assert not {"ansible-core", "bin/ansible-inventory"} & {*environment["TEST_LEFT_OUT"].split(",")}
+    environment["TEST_LEFT_OUT"] = "bin/ansible-inventory"
+    done = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode != 0 and "ansible-inventory" in done.stderr
 
 
 def test_the_set_up_reads_the_same_options_from_the_source():

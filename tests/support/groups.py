@@ -55,12 +55,13 @@ def download_size(package) -> int:
 
 @cache
 def left_out(groups: frozenset[str]) -> tuple[str, ...]:
-    """The installed packages that a controller with these groups alone has not, and the modules at their top."""
+    """The installed packages that a controller with these groups alone has not, their modules, and their programs as `bin/NAME`."""
     names = {canonicalize_name(name) for name, _ in locked(groups)} | {"pip", "setuptools"}
     modules = {
         module
         for module, packages in metadata.packages_distributions().items()
         if not names & {canonicalize_name(package) for package in packages}
     }
-    others = {canonicalize_name(distribution.name) for distribution in metadata.distributions()} - names
-    return tuple(sorted(modules | others))
+    others = [each for each in metadata.distributions() if canonicalize_name(each.name) not in names]
+    programs = {f"bin/{file.name}" for each in others for file in each.files or () if file.parts[-2:-1] == ("bin",)}
+    return tuple(sorted({*modules, *programs, *(canonicalize_name(each.name) for each in others)}))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from repro.cli.make import MAKES_OWN
 from repro.cli.tasks import every
-from repro.targets import groups_of
+from repro.targets import OF_OTHER_PYTHONS, groups_of
 from tests.support.groups import left_out
 from tests.support.paths import ROOT, STANDIN, TRAINER_PYTHON
 from tests.support.patience import patience
@@ -36,7 +36,9 @@ def call(name: str, **settings) -> tuple[list[str], dict[str, str]]:
     texts = {SEAMS.get(key, key): str(value) for key, value in settings.items()}
     variables = [f"{key}={value}" for key, value in texts.items() if key in VARIABLES]
     environment = {
-        key: value for key, value in os.environ.items() if key not in (*MAKES_OWN, *SEAMS.values(), "STANDIN")
+        key: value
+        for key, value in os.environ.items()
+        if key not in (*MAKES_OWN, *SEAMS.values(), *OF_OTHER_PYTHONS, "STANDIN")
     }
     environment |= {key: value for key, value in texts.items() if key not in VARIABLES}
     groups = frozenset(groups_of(name, dict(variable.split("=", 1) for variable in variables)))

@@ -6,8 +6,10 @@ package of a group which `repro.targets` does not give it fails here as it would
 
 import os
 import runpy
+import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 
 LEFT_OUT = frozenset(os.environ.pop("TEST_LEFT_OUT").split(","))
 
@@ -29,7 +31,21 @@ def from_name(name):
     return of_any(name)
 
 
+class OwnPrograms(subprocess.Popen):
+    """A process, unless its program is of a package of another group."""
+
+    def __init__(self, args, *more, **options):
+        words = [args] if isinstance(args, str | os.PathLike) else [*args]
+        program = Path(words[0])
+        if program.parent == Path(sys.executable).parent and f"bin/{program.name}" in LEFT_OUT:
+            raise FileNotFoundError(2, "No such file or directory", str(program))
+        if words[0] == sys.executable and words[1:2] == ["-m"] and words[2] in LEFT_OUT:
+            raise ModuleNotFoundError(f"No module named {words[2]!r}", name=words[2])
+        super().__init__(args, *more, **options)
+
+
 if __name__ == "__main__":
+    subprocess.Popen = OwnPrograms
     of_any = metadata.Distribution.from_name
     metadata.Distribution.from_name = staticmethod(from_name)
     sys.meta_path.insert(0, NotInstalled)
