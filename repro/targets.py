@@ -54,9 +54,9 @@ TASK_GROUPS = {
 """The groups that a task needs; one that is not named here needs none. The text that models learn is ansible-core's
 source, and a kit holds what all tasks need that a host without a network can do."""
 
-VARIABLE_GROUPS = {"CLUSTER": ("cluster",), "TESTS": TESTING}
-"""The groups that any task needs where this variable is given: inventories are read through ansible-inventory, and a kit
-for the tests holds what they need."""
+VARIABLE_GROUPS = {"CLUSTER": ("cluster",), "RUN": ("cluster",), "TESTS": TESTING}
+"""The groups that any task needs where this variable is given: inventories are read through ansible-inventory, also that
+of a run which is gone on with, and a kit for the tests holds what they need."""
 
 TRAINER_TASKS = (
     "bench",
