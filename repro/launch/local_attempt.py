@@ -21,7 +21,7 @@ from repro.launch.agent import rank_launcher
 from repro.launch.agent.leftovers import mark
 from repro.launch.agent.processes import end as end_processes
 from repro.launch.agent.processes import end_group, of_session
-from repro.launch.agent.ranks import exit_status, new_ranks
+from repro.launch.agent.ranks import Statuses, end_of, failed_first, new_ranks
 from repro.launch.attempt import (
     Interrupts,
     Limits,
@@ -135,6 +135,7 @@ class LocalAttempt:
     container: LocalContainer | None = None
     processes: dict[int, int] = field(default_factory=dict)
     _launched: int = 0
+    _statuses: Statuses = field(default_factory=Statuses)
 
     @property
     def world_size(self) -> int:
@@ -288,16 +289,13 @@ class LocalAttempt:
         return bool(poller.poll(seconds * 1000))
 
     def _ended_ranks(self, launcher_of: Callable[[], int]) -> list[tuple[int, int]]:
-        """(rank, exit status) of the ranks that have ended, seen before the launcher sees it.
-
-        One that the launcher has waited for already ended with status 0: any other makes it end them all.
-        """
+        """(rank, exit status) of the ranks that have ended, as `Statuses` has it."""
         if self.world_size == 1:
             return []
         self._launched = self._launched or launcher_of()
         if self._launched:
             self.processes |= new_ranks(self._launched, self.world_size, self.processes)
-        statuses = [(rank, exit_status(pid)) for rank, pid in sorted(self.processes.items())]
+        statuses = [(rank, self._statuses.of(pid)) for rank, pid in sorted(self.processes.items())]
         return [(rank, status) for rank, status in statuses if status is not None]
 
     def _unfinished(self, files: AttemptFolder, returncode: int) -> Failure | None:
@@ -313,7 +311,9 @@ class LocalAttempt:
         if self.world_size == 1:
             return files.ended_early(0, as_of_a_process(returncode) if self.container else returncode)
         if missing:
-            return rank_ended(missing[0], 0)
+            gone = [rank for rank, pid in self.processes.items() if pid in self._statuses.gone and rank in missing]
+            failed = failed_first(gone, end_of(str(self._launcher_log))) if returncode else None
+            return rank_ended(*failed or (missing[0], 0))
         return Failure("the launcher exited with status {status}", {"status": returncode})
 
 

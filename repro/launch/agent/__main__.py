@@ -30,7 +30,7 @@ from repro.launch.agent.node import engines, facts, port_is_free, remove_contain
 from repro.launch.agent.patience import captured, limit, set_patience
 from repro.launch.agent.processes import end as end_processes
 from repro.launch.agent.processes import end_group, identity, limit_reached, lock_all_memory, of_session
-from repro.launch.agent.ranks import Files, Ranks, launcher_of
+from repro.launch.agent.ranks import LAUNCHER_LOG, Files, Ranks, end_of, launcher_of
 from repro.launch.agent.tracing import link_cupti
 from repro.launch.agent.unlock import free, survey
 
@@ -263,6 +263,8 @@ def follow(process: subprocess.Popen, lease: Lease, order: dict, before: dict) -
             ranks.wait(POLL_S)
     code = process.poll()
     send_added(files)
+    if code and (failed := ranks.failed_first(end_of(os.path.join(order["folder"], LAUNCHER_LOG)))):
+        send(rank=failed[0], status=failed[1])
     if code is not None:
         send(launcher=code)
         if running and code in STOPPED:

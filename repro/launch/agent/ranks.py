@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from repro.launch.agent.node import first_process
+from repro.launch.agent.patience import limit
 from repro.launch.agent.processes import command_line, environment, stat
 
 LAUNCHER_LOG = "launcher.log"
@@ -23,6 +24,10 @@ CHUNK = 1 << 16
 CHUNKS_AT_ONCE = 64
 TAIL = 1 << 20
 BLIND_S = 0.02
+QUIET_S = 3.0
+"""How long a launcher goes on at most after it waited for a rank that failed."""
+SAID = re.compile(rb"CalledProcessError: .* (?:returned non-zero exit status (\d+)|died with <Signals\.\w+: (\d+)>)\.")
+"""With which words OneFlow's launcher ends after a rank that failed."""
 EXITING = 0x4  # PF_EXITING in Linux's include/linux/sched.h, among the flags of /proc/PID/stat
 
 
@@ -96,6 +101,48 @@ class Files:
                     break
 
 
+class Statuses:
+    """The exit statuses of a launcher's ranks, which may have waited for one before it is looked at here.
+
+    `gone` are those processes, with when each was first missed.
+    """
+
+    def __init__(self) -> None:
+        self.gone: dict[int, float] = {}
+
+    def of(self, pid: int) -> int | None:
+        """The status of a process (negative: a signal), None while it runs or its status is not certain.
+
+        One that is gone ended with 0 if the launcher still goes on after `QUIET_S`: any other makes it end them all.
+        """
+        fields, now = stat(pid), time.monotonic()
+        if not fields:
+            return 0 if now - self.gone.setdefault(pid, now) > limit(QUIET_S) else None
+        if fields[0] != "Z":
+            return None
+        word = int(fields[-1])
+        return -(word & 0x7F) if word & 0x7F else word >> 8
+
+
+def failed_first(gone: list[int], log: bytes) -> tuple[int, int] | None:
+    """(rank, status) of the only rank that was gone when the launcher ended, with the status that the launcher's log says."""
+    said = SAID.findall(log)
+    if len(gone) != 1 or not said:
+        return None
+    status, number = said[-1]
+    return gone[0], int(status) if status else -int(number)
+
+
+def end_of(path: str) -> bytes:
+    """The last `TAIL` bytes of a file; none if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(os.fstat(file.fileno()).st_size - TAIL, 0))
+            return file.read(TAIL)
+    except OSError:
+        return b""
+
+
 class Ranks:
     """Sees the launcher's children end before the launcher does: one that leaves quietly keeps the others waiting.
 
@@ -108,6 +155,7 @@ class Ranks:
         self._pids: dict[int, int] = {}
         self._reported: set[int] = set()
         self._handles: dict[int, int] = {}
+        self._statuses = Statuses()
 
     def wait(self, seconds: float) -> None:
         """Until a rank ends, or for a while; the launcher looks for ended ranks but once a second.
@@ -125,10 +173,9 @@ class Ranks:
         poll.poll(1000 * seconds)
 
     def ended(self) -> list[tuple[int, int]]:
-        """(rank, status) of those that have ended since the last call; 0 for one that the launcher has waited for.
+        """(rank, status) of those that have ended since the last call, as `Statuses` has it.
 
-        Any other status makes the launcher end them all. What ends because the launcher or its container does is
-        skipped: that end says more.
+        What ends because the launcher or its container does is skipped: that end says more.
         """
         self._launcher = self._launcher or self._launcher_of()
         if self._launcher:
@@ -137,13 +184,22 @@ class Ranks:
                 self._watch(pid)
         ended = []
         for index, pid in sorted(self._pids.items()):
-            status = exit_status(pid)
+            status = self._statuses.of(pid)
             if status is not None and index not in self._reported and self._goes_on():
                 self._reported.add(index)
                 ended.append((self._first + index, status))
                 if pid in self._handles:
                     os.close(self._handles.pop(pid))
         return ended
+
+    def failed_first(self, log: bytes) -> tuple[int, int] | None:
+        """(rank, status) of the one that the launcher ended for, if that was not seen before; `log` is the launcher's."""
+        gone = [
+            self._first + index
+            for index, pid in self._pids.items()
+            if pid in self._statuses.gone and index not in self._reported
+        ]
+        return failed_first(gone, log)
 
     def _goes_on(self) -> bool:
         """Whether the launcher does, and its parent, which as a container's first process takes all others along."""
@@ -215,14 +271,3 @@ def children(pid: int) -> list[int]:
 def _is_alive(fields: list[str]) -> bool:
     """Whether a process, by its `stat`, is there, has not ended, and is not ending."""
     return bool(fields) and fields[0] != "Z" and not int(fields[6]) & EXITING
-
-
-def exit_status(pid: int) -> int | None:
-    """The status of a child that has ended (negative: a signal), None while it runs, 0 once it has been waited for."""
-    fields = stat(pid)
-    if not fields:
-        return 0
-    if fields[0] != "Z":
-        return None
-    word = int(fields[-1])
-    return -(word & 0x7F) if word & 0x7F else word >> 8
