@@ -185,11 +185,11 @@ class Ranks:
         ended = []
         for index, pid in sorted(self._pids.items()):
             status = self._statuses.of(pid)
+            if pid in self._handles and (status is not None or pid in self._statuses.gone):
+                os.close(self._handles.pop(pid))  # which would end every `wait` at once
             if status is not None and index not in self._reported and self._goes_on():
                 self._reported.add(index)
                 ended.append((self._first + index, status))
-                if pid in self._handles:
-                    os.close(self._handles.pop(pid))
         return ended
 
     def failed_first(self, log: bytes) -> tuple[int, int] | None:

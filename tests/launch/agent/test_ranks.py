@@ -69,6 +69,10 @@ def test_the_rank_that_a_launcher_ended_for_is_named_with_its_status(monkeypatch
     ranks = Ranks(lambda: 8, 4, 2)
     stats.update({7: process("S", 1), 8: process("S", 7), 20: process("S", 8), 21: process("S", 8)})
     ranks.ended()
+    handles = dict(ranks._handles)
     del stats[21]
     ranks.ended()
     assert ranks.failed_first(said(3)) == (5, 3)
+    assert handles.keys() == {20, 21} and ranks._handles == {20: handles[20]}, (
+        "a handle of one that is gone ends every wait"
+    )
