@@ -21,7 +21,7 @@ from repro.launch.agent import rank_launcher
 from repro.launch.agent.leftovers import mark
 from repro.launch.agent.processes import end as end_processes
 from repro.launch.agent.processes import end_group, of_session
-from repro.launch.agent.ranks import Statuses, end_of, failed_first, new_ranks
+from repro.launch.agent.ranks import Statuses, end_of, new_ranks
 from repro.launch.attempt import (
     Interrupts,
     Limits,
@@ -311,8 +311,8 @@ class LocalAttempt:
         if self.world_size == 1:
             return files.ended_early(0, as_of_a_process(returncode) if self.container else returncode)
         if missing:
-            gone = [rank for rank, pid in self.processes.items() if pid in self._statuses.gone and rank in missing]
-            failed = failed_first(gone, end_of(str(self._launcher_log))) if returncode else None
+            pids = {rank: pid for rank, pid in self.processes.items() if rank in missing}
+            failed = self._statuses.failed_first(pids, end_of(str(self._launcher_log))) if returncode else None
             return rank_ended(*failed or (missing[0], 0))
         return Failure("the launcher exited with status {status}", {"status": returncode})
 

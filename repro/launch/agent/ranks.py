@@ -123,14 +123,13 @@ class Statuses:
         word = int(fields[-1])
         return -(word & 0x7F) if word & 0x7F else word >> 8
 
-
-def failed_first(gone: list[int], log: bytes) -> tuple[int, int] | None:
-    """(rank, status) of the only rank that was gone when the launcher ended, with the status that the launcher's log says."""
-    said = SAID.findall(log)
-    if len(gone) != 1 or not said:
-        return None
-    status, number = said[-1]
-    return gone[0], int(status) if status else -int(number)
+    def failed_first(self, pids: dict[int, int], log: bytes) -> tuple[int, int] | None:
+        """(rank, status) of the only one of these ranks that is gone, with the status that the log of the ended launcher says."""
+        gone, said = [rank for rank, pid in pids.items() if pid in self.gone], SAID.findall(log)
+        if len(gone) != 1 or not said:
+            return None
+        status, number = said[-1]
+        return gone[0], int(status) if status else -int(number)
 
 
 def end_of(path: str) -> bytes:
@@ -194,12 +193,8 @@ class Ranks:
 
     def failed_first(self, log: bytes) -> tuple[int, int] | None:
         """(rank, status) of the one that the launcher ended for, if that was not seen before; `log` is the launcher's."""
-        gone = [
-            self._first + index
-            for index, pid in self._pids.items()
-            if pid in self._statuses.gone and index not in self._reported
-        ]
-        return failed_first(gone, log)
+        pids = {self._first + index: pid for index, pid in self._pids.items() if index not in self._reported}
+        return self._statuses.failed_first(pids, log)
 
     def _goes_on(self) -> bool:
         """Whether the launcher does, and its parent, which as a container's first process takes all others along."""

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from repro.launch.agent import ranks as agent_ranks
-from repro.launch.agent.ranks import Ranks, Statuses, failed_first
+from repro.launch.agent.ranks import Ranks, Statuses
 
 
 @pytest.mark.parametrize(
@@ -36,10 +36,13 @@ def said(status: int) -> bytes:
 
 @pytest.mark.parametrize("status", [3, -signal.SIGABRT, -signal.SIGKILL])
 def test_the_launcher_says_with_what_a_rank_ended_that_it_waited_for_first(status):
-    assert failed_first([3], said(status)) == (3, status)
-    assert failed_first([2, 3], said(status)) is None, "which of them failed is not known"
-    assert failed_first([], said(status)) is None
-    assert failed_first([3], b"Killing subprocess 7\n") is None
+    statuses, pids = Statuses(), {2: 20, 3: 21}
+    assert statuses.failed_first(pids, said(status)) is None
+    statuses.gone = {21: 0.0}
+    assert statuses.failed_first(pids, said(status)) == (3, status)
+    assert statuses.failed_first(pids, b"Killing subprocess 7\n") is None
+    statuses.gone = {20: 0.0, 21: 0.0}
+    assert statuses.failed_first(pids, said(status)) is None, "which of them failed is not known"
 
 
 def test_a_rank_that_was_waited_for_ended_well_if_the_launcher_goes_on(monkeypatch):
