@@ -128,7 +128,8 @@ def lacking(versions: Mapping, variants: Sequence[str], gpus: int) -> str:
         )
     if not gpus and not versions.get("compiles_for_cpu", True) and "pytorch-compiled" in variants:
         return (
-            "pytorch-compiled compiles for the CPU, which needs g++ and a folder of PyTorch without blanks in its path"
+            "pytorch-compiled compiles for the CPU, which needs g++ and a path to PyTorch without blanks: install g++, or "
+            "set PyTorch up in another folder"
         )
     return ""
 

@@ -114,7 +114,11 @@ def test_what_an_environment_lacks_for_a_variant_is_named_before_anything_starts
 
 def test_without_gpus_torch_compile_needs_a_compiler_of_another_language(tmp_path):
     python = interpreter(tmp_path, 0, megatron_core=None, compiles_for_cpu=False)
-    with pytest.raises(PlanError, match=r"pytorch-compiled compiles for the CPU, which needs g\+\+ and a folder"):
+    message = (
+        "pytorch-compiled compiles for the CPU, which needs g++ and a path to PyTorch without blanks: install g++, or set "
+        "PyTorch up in another folder"
+    )
+    with pytest.raises(PlanError, match=re.escape(message)):
         baseline_program(python, (), "pytorch-compiled", 0)
     assert baseline_program(python, (), "pytorch", 0).variants == ("pytorch",)
     with_gpu = interpreter(tmp_path, 1, megatron_core=None, compiles_for_cpu=False)

@@ -1,8 +1,8 @@
 """Stands in for Slurm's commands, of which the first argument is one. Jobs run on this machine, at once.
 
-Files in the folder SLURM_STANDIN hold the jobs. SLURM_FAULT asks for faults: "refuse", "asked=TIMES" (in the queue,
-for the reason Resources, until scontrol was asked about it so often), "never" (stays there), "forget" (scontrol no longer knows ended jobs), "limit=SECONDS" (the
-job's time). Nodes are called node1, node2, …; every task of a job runs here.
+Files in the folder SLURM_STANDIN hold the jobs. SLURM_FAULT asks for faults: "refuse", "asked=N" (pending, reason
+Resources, until the Nth scontrol query), "never" (pending forever), "forget" (scontrol no longer knows ended jobs),
+"limit=SECONDS" (the job's time limit). Nodes are called node1, node2, …; every task of a job runs here.
 """
 
 import json
