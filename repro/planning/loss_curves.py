@@ -2,6 +2,7 @@
 errors.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -22,11 +23,12 @@ CPU_PROCESSES = 4
 REFERENCE, LAYOUT, CONTROL, ERROR = "reference", "layout", "control", "error"
 RULE = MeanRows(skip_first=1)
 ITERATIONS = {"cuda": 200, "cpu": 40}
-LOSS_SCALE = 256.0
-"""The first one under AMP, so low that no gradient overflows.
+LOSS_SCALE = 2.0**13
+"""The first one under AMP: so low that no gradient overflows, so high that few are below 2^-14.
 
 Published is 2^20, from which it comes down by iterations that are skipped: a few of GPT and of BERT on an H200, more
-where gradients are accumulated. So layouts that compute the same would have different curves.
+where gradients are accumulated. So layouts that compute the same would have different curves. Below 2^-14 a number in
+half precision has fewer digits the smaller it is.
 """
 RECOMPUTE = {"activation_checkpointing": True}
 LAYOUTS: dict[str, tuple[Layout, int, dict]] = {
@@ -150,6 +152,17 @@ class _Maker:
         self._spec, self._device, self._text = spec, device, text
         self._curves, self._training = spec.curves, spec.curves.cuda if device == "cuda" else spec.curves.cpu
         self._layouts = {name: LAYOUTS[name] for name in spec.curves.layouts or _possible(spec)}
+        if spec.has_vocabulary:
+            self._training = replace(self._training, shape=self._equally_padded(self._training.shape))
+
+    def _equally_padded(self, shape: Mapping[str, int]) -> dict[str, int]:
+        """A shape whose vocabulary is padded to the same size in every layout.
+
+        Padding depends on the tensor parallel size, and rows of padding take part in the softmax: with another number of
+        them another loss would be right.
+        """
+        most = max(layout.tensor for layout, _, _ in self._layouts.values())
+        return {**shape, "vocab_size": self._spec.padded_vocab_size(shape["vocab_size"], most)}
 
     def per_batch(self, precision: str) -> list[Unit]:
         """Units of a model whose loss covers the whole batch: one process is the reference for all layouts."""

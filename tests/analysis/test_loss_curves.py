@@ -85,12 +85,18 @@ def test_four_gpus_run_every_layout_in_both_precisions():
     assert all(unit.config.iterations == 200 for unit in make_curve_plan(4, TEXT).units)
 
 
+def padded(unit):
+    config = parse(unit.config.written("out", "out").as_json())
+    return config.padded_vocab_size if config.spec.has_vocabulary else None
+
+
 def test_layouts_and_precisions_are_compared_with_one_device_in_fp32():
     units = {unit.name: unit for unit in make_curve_plan(4, TEXT).units}
     for unit in units.values():
         if unit.role == LAYOUT:
             reference = units[unit.reference]
             assert (reference.role, reference.world_size, reference.config.precision) == (REFERENCE, 1, "fp32")
+            assert padded(unit) == padded(reference), "rows of padding take part in the softmax"
     assert units["resnet50_amp_dp4"].reference == "resnet50_fp32_1x1x1_shards4"
     assert units["resnet50_fp32_1x1x1_shards4"].config.accumulation_steps == 4
     assert "resnet50_amp_1x1x1_shards1" in units and "resnet50_amp_1x1x1_shards4" not in units

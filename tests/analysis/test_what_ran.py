@@ -175,6 +175,14 @@ def test_another_precision_scales_the_loss_or_does_not_and_is_no_other_program(c
     assert other_operators(unit.report, unit.config, census) > what_ran.OTHER_OPERATORS, "others still count"
 
 
+def test_only_what_trains_a_published_case_is_held_against_the_census():
+    """Loss curves leave dropout out and accumulate gradients where the published programs did not."""
+    others = job(PUBLISHED, new=100)
+    curve, of_unknown_case = replace(PUBLISHED, case=None), replace(PUBLISHED, case=None, unknown_case="another")
+    assert said(curve, ranks_of(curve, others)) == []
+    assert [what for what, *_ in said(of_unknown_case, ranks_of(of_unknown_case, others))] == ["operators"]
+
+
 def test_a_model_without_a_census_has_no_other_operators(monkeypatch):
     monkeypatch.setattr(what_ran, "operators", lambda report, config: {})
     assert other_operators(PUBLISHED.report, PUBLISHED.config, {"a": 1}) is None
