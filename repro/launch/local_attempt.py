@@ -36,6 +36,7 @@ from repro.launch.attempt_folder import AttemptFolder, rank_ended, rank_folder
 from repro.launch.check_programs import CheckConfig, ProgramConfig, ProgramOf
 from repro.launch.gpu_sampler import Sampler
 from repro.launch.local_container import LocalContainer
+from repro.launch.rank_command import launched
 from repro.planning.program_data import STANDINS
 from repro.runs.failures import Failure, explain_logs, last_lines
 from repro.runs.record import write_json
@@ -185,10 +186,7 @@ class LocalAttempt:
         return files
 
     def argv(self, port: str) -> list[str]:
-        """The trainer itself for one rank; a launcher around it for several, which meet at `port`.
-
-        OneFlow's is started by its path: as a module it would import oneflow first, 0.4 s for nothing.
-        """
+        """The trainer itself for one rank; a launcher around it for several, which meet at `port`."""
         python = IMAGE_PYTHON if self.container else self.trainer[0]
         rank = [python, "-u", *self.trainer[1:], "--config", str(self.folder / "config.json")]
         outside: list[str] = []
@@ -197,19 +195,8 @@ class LocalAttempt:
             outside = self.container.command(self.folder, self.config, given, self._name, script)
         if self.world_size == 1:
             return [*outside, *rank]
-        options = [
-            "--nproc_per_node",
-            str(self.world_size),
-            "--master_port",
-            port,
-            "--logdir",
-            str(self.folder / "logs"),
-        ]
-        if self.is_baseline:
-            options += ["--nnodes", "1", "--node_rank", "0", "--master_addr", "127.0.0.1"]
-        else:
-            options += ["--redirect_stdout_and_stderr", "--no_python"]
-        return [*outside, python, self._launcher, *options, *rank]
+        launcher = (python, self._launcher)
+        return [*outside, *launched(launcher, rank, str(self.folder), ranks=self.world_size, port=port)]
 
     @property
     def _launcher(self) -> str:

@@ -20,7 +20,7 @@ def test_a_dry_run_shows_a_command_per_unit_and_starts_nothing(tmp_path, standin
     lines = list(launcher.dry_run(plan))
     assert lines[0] == f"# {plan.units[0].name}: 1 ranks"
     assert lines[1] == shlex.join([standin[0], "-u", standin[1], "--config", "<attempt>/config.json"])
-    assert "--nproc_per_node 4 --master_port '<a free port>'" in lines[3]
+    assert "--nproc_per_node 4 --master_addr 127.0.0.1 --master_port '<a free port>'" in lines[3]
     assert len(lines) == 2 * len(plan.units)
 
 

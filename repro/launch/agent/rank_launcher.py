@@ -24,6 +24,8 @@ def main(argv: Sequence[str]) -> int:
         parser.add_argument(name, type=int, required=True)
     parser.add_argument("--master_addr", required=True)
     parser.add_argument("--logdir", required=True)
+    for name in ("--redirect_stdout_and_stderr", "--no_python"):
+        parser.add_argument(name, action="store_true", help="what this launcher does in any case")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

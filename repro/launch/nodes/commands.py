@@ -9,6 +9,7 @@ from repro.cluster.cluster import Cluster
 from repro.images.runtime import IMAGE_LAUNCHER, IMAGE_PYTHON, Bind, Container, baseline_home
 from repro.launch.agent.lock import PLACES
 from repro.launch.nodes.libraries import overlay_folder
+from repro.launch.rank_command import launched
 
 OWN = "reproduction.run"
 LOCK_PLACE = PLACES[0]
@@ -110,9 +111,9 @@ def _image(cluster: Cluster, host: NodeFacts, share: Share) -> str:
 
 def _trainer_program(cluster: Cluster, host: NodeFacts, share: Share) -> list[str]:
     if not cluster.runtime.in_image:
-        return _program(share, f"{cluster.work}/venv/bin/python", host.launcher, share.trainers)
+        return _program(share, [f"{cluster.work}/venv/bin/python", host.launcher], share.trainers)
     inside = share.trainers if cluster.runtime.whole_step else INSIDE
-    return _program(share, IMAGE_PYTHON, IMAGE_LAUNCHER, inside)
+    return _program(share, launcher_words(cluster, share), inside)
 
 
 def _baseline_code(cluster: Cluster, share: Share) -> str:
@@ -121,47 +122,24 @@ def _baseline_code(cluster: Cluster, share: Share) -> str:
 
 
 def _baseline_program(cluster: Cluster, share: Share) -> list[str]:
-    code = _baseline_code(cluster, share)
-    python = cluster.baseline.python
-    rank = [python, "-u", f"{code}/baselines/{share.script}", "--config", f"{share.folder}/config.json"]
+    return _program(share, launcher_words(cluster, share), f"{_baseline_code(cluster, share)}/baselines")
+
+
+def _program(share: Share, launcher: list[str], programs: str) -> list[str]:
+    """A program of a folder, started by an interpreter and launcher; without the latter if it is the only process."""
+    rank = [launcher[0], "-u", f"{programs}/{share.script}", "--config", f"{share.folder}/config.json"]
     if share.exclusive:
         return rank
-    options = {
-        "--nnodes": share.nodes,
-        "--node_rank": share.rank,
-        "--nproc_per_node": share.ranks,
-        "--master_addr": share.master,
-        "--master_port": share.port,
-        "--logdir": f"{share.folder}/logs",
-    }
-    words = [word for option, value in options.items() for word in (option, str(value))]
-    return [python, f"{code}/{RANK_LAUNCHER}", *words, *rank]
-
-
-def _program(share: Share, python: str, launcher: str, trainers: str) -> list[str]:
-    """The trainer, inside OneFlow's launcher unless it is the only process; the launcher is started by its path, as locally."""
-    trainer = [python, "-u", f"{trainers}/{share.script}", "--config", f"{share.folder}/config.json"]
-    if share.exclusive:
-        return trainer
-    return [
-        python,
+    return launched(
         launcher,
-        "--nnodes",
-        str(share.nodes),
-        "--node_rank",
-        str(share.rank),
-        "--nproc_per_node",
-        str(share.ranks),
-        "--master_addr",
-        share.master,
-        "--master_port",
-        str(share.port),
-        "--redirect_stdout_and_stderr",
-        "--logdir",
-        f"{share.folder}/logs",
-        "--no_python",
-        *trainer,
-    ]
+        rank,
+        share.folder,
+        ranks=share.ranks,
+        port=str(share.port),
+        nodes=share.nodes,
+        node_rank=share.rank,
+        master=share.master,
+    )
 
 
 def _next_to(reported: tuple[str, ...], ranks: int) -> str:
