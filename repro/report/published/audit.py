@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from operator import itemgetter
 
 from repro.published.audit.engine import Audit
 from repro.published.audit.findings import RESULTS, Finding
+from repro.published.audit.flops import Efficiency
+from repro.published.cases import Case
 from repro.published.claim_ids import THROUGHPUT, claim_id
 from repro.report.document import Cell, Column, Section, Table, Text
 from repro.report.method import link
 from repro.report.numbers import NOTHING
-from repro.report.tables import figure, percent, words
+from repro.report.tables import Field, decimals, figure, percent, percents, table, words
 from repro.utils.i18n import N_, Translate
 from repro.utils.output import cut
 
@@ -193,20 +196,14 @@ def _elsewhere(_: Translate, finding: Finding) -> str:
 
 def checks(_: Translate, result: Audit) -> Section:
     """Number of comparisons and findings per rule."""
-    rows = tuple(
-        (Cell(_(check.title)), figure(check.compared, 0), figure(check.findings, 0)) for check in result.checks
+    rows = [(_(check.title), check.compared, check.findings) for check in result.checks]
+    total = (_("all"), sum(check.compared for check in result.checks), sum(check.findings for check in result.checks))
+    fields = (
+        Field(_("What was compared"), itemgetter(0)),
+        Field(_("Comparisons"), itemgetter(1), decimals(0)),
+        Field(_("Findings"), itemgetter(2), decimals(0)),
     )
-    total = (
-        Cell(_("all")),
-        figure(sum(check.compared for check in result.checks), 0),
-        figure(sum(check.findings for check in result.checks), 0),
-    )
-    columns = (
-        Column(_("What was compared")),
-        Column(_("Comparisons"), numeric=True),
-        Column(_("Findings"), numeric=True),
-    )
-    return Section("checks", _("What was compared"), (Table("checks", columns, (*rows, total)),))
+    return Section("checks", _("What was compared"), (table("checks", [*rows, total], fields),))
 
 
 def noise(_: Translate, result: Audit, report: str | None = None) -> Section | None:
@@ -228,23 +225,12 @@ def noise(_: Translate, result: Audit, report: str | None = None) -> Section | N
             )
         )
     if pairs:
-        rows = tuple(
-            (
-                *words(*names),
-                *(
-                    replace(figure(cases[name].published.throughput, 2), claim=claim_id(name, THROUGHPUT))
-                    for name in names
-                ),
-                percent(apart),
-            )
-            for names, apart in pairs
-        )
-        columns = (
-            *(Column(_(title)) for title in (N_("Case"), N_("Same configuration as"))),
-            *(
-                Column(_(title), numeric=True)
-                for title in (N_("Throughput (samples/s)"), N_("Second throughput"), N_("Difference"))
-            ),
+        fields = (
+            Field(_("Case"), lambda pair: pair[0][0]),
+            Field(_("Same configuration as"), lambda pair: pair[0][1]),
+            Field(_("Throughput (samples/s)"), lambda pair: _throughput(cases[pair[0][0]]), numeric=True),
+            Field(_("Second throughput"), lambda pair: _throughput(cases[pair[0][1]]), numeric=True),
+            Field(_("Difference"), lambda pair: pair[1], percent),
         )
         blocks += [
             Text(
@@ -253,10 +239,15 @@ def noise(_: Translate, result: Audit, report: str | None = None) -> Section | N
                     "figures, relative to their mean, gives an estimate of run-to-run noise at no extra cost:"
                 )
             ),
-            Table("duplicates", columns, rows, _("Pairs of equal configurations:")),
+            table("duplicates", pairs, fields, _("Pairs of equal configurations:")),
         ]
     blocks += _above_ideal(_, result, cases)
     return Section("noise", _("Noise"), tuple(blocks))
+
+
+def _throughput(case: Case) -> Cell:
+    """A case's published throughput, as the claim that it is."""
+    return replace(figure(case.published.throughput, 2), claim=claim_id(case.name, THROUGHPUT))
 
 
 def _above_ideal(_: Translate, result: Audit, cases: dict) -> list:
@@ -266,14 +257,15 @@ def _above_ideal(_: Translate, result: Audit, cases: dict) -> list:
         ratio = larger.published.throughput / smaller.published.throughput
         ideal = larger.layout.world_size / smaller.layout.world_size
         if smaller.name in cases and ratio > ideal:
-            rows.append(
-                (*words(smaller.name, larger.name), figure(ratio, 3), figure(ideal, 0), percent(ratio / ideal - 1))
-            )
+            rows.append((smaller.name, larger.name, ratio, ideal))
     if not rows:
         return []
-    columns = (
-        *(Column(_(title)) for title in (N_("From"), N_("To"))),
-        *(Column(_(title), numeric=True) for title in (N_("Ratio"), N_("Ideal"), N_("Above the ideal"))),
+    fields = (
+        Field(_("From"), itemgetter(0)),
+        Field(_("To"), itemgetter(1)),
+        Field(_("Ratio"), itemgetter(2), decimals(3)),
+        Field(_("Ideal"), itemgetter(3), decimals(0)),
+        Field(_("Above the ideal"), lambda step: step[2] / step[3] - 1, percent),
     )
     return [
         Text(
@@ -282,7 +274,7 @@ def _above_ideal(_: Translate, result: Audit, cases: dict) -> list:
                 "noise, so it is not a finding:"
             )
         ),
-        Table("above-ideal", columns, tuple(rows), _("Steps above the ideal:")),
+        table("above-ideal", rows, fields, _("Steps above the ideal:")),
     ]
 
 
@@ -294,23 +286,25 @@ def efficiency(_: Translate, result: Audit, report: str) -> Section | None:
         return None
     published = {row["case"]: row for row in material.catalogue.report(report).also("efficiency")}
     peak = material.cluster(material.catalogue.report(report))["hardware"]["gpu_peak_tflops"]
-    rows = []
-    for computed in own:
-        row = published.get(computed.case, {})
-        rows.append(
-            (
-                Cell(computed.case),
-                figure(computed.gpus, 0),
-                figure(computed.teraflop, 1),
-                figure(computed.tflops_per_gpu, 2),
-                percent(computed.share_of_peak, 1),
-                figure(computed.petaflops, 3),
-                *(
-                    _published(result, report, case=computed.case, column=key, value=row.get(key))
-                    for key in ("tflops_per_gpu", "percent_of_peak", "petaflops")
-                ),
-            )
-        )
+
+    def published_field(title: str, column: str) -> Field:
+        def value(computed: Efficiency) -> Cell:
+            row = published.get(computed.case, {})
+            return _published(result, report, case=computed.case, column=column, value=row.get(column))
+
+        return Field(title, value, numeric=True)
+
+    fields = (
+        Field(_("Case"), lambda computed: computed.case),
+        Field(_("GPUs"), lambda computed: computed.gpus, decimals(0)),
+        Field(_("TFLOP per iteration"), lambda computed: computed.teraflop, decimals(1)),
+        Field(_("TFLOP/s per GPU"), lambda computed: computed.tflops_per_gpu, decimals(2)),
+        Field(_("Share of peak"), lambda computed: computed.share_of_peak, percents(1)),
+        Field(_("PFLOP/s in total"), lambda computed: computed.petaflops, decimals(3)),
+        published_field(_("TFLOP/s per GPU, published"), "tflops_per_gpu"),
+        published_field(_("Share of peak in %, published"), "percent_of_peak"),
+        published_field(_("PFLOP/s in total, published"), "petaflops"),
+    )
     text = Text(
         _(
             "F = 96 B s l h² (1 + s/(6h) + V/(16 l h)) floating-point operations per iteration with full activation "
@@ -321,18 +315,7 @@ def efficiency(_: Translate, result: Audit, report: str) -> Section | None:
             "own figures, from `{source}`."
         ).format(peak=f"{peak:g}", source=_efficiency_source(result, report))
     )
-    titles = (
-        N_("GPUs"),
-        N_("TFLOP per iteration"),
-        N_("TFLOP/s per GPU"),
-        N_("Share of peak"),
-        N_("PFLOP/s in total"),
-        N_("TFLOP/s per GPU, published"),
-        N_("Share of peak in %, published"),
-        N_("PFLOP/s in total, published"),
-    )
-    columns = (Column(_("Case")), *(Column(_(title), numeric=True) for title in titles))
-    return Section("efficiency", _("Derived efficiency"), (text, Table("efficiency", columns, tuple(rows))))
+    return Section("efficiency", _("Derived efficiency"), (text, table("efficiency", own, fields)))
 
 
 def _published(result: Audit, report: str, case: str, column: str, value: float | None) -> Cell:
