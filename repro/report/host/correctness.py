@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import TypeVar
 
 from repro.analysis.convergence import Convergence
@@ -16,19 +17,21 @@ from repro.planning.loss_curves import ERROR, LAYOUT
 from repro.report import method, numbers
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.waterfall import Waterfall, WaterfallChart
-from repro.report.document import Block, Cell, Column, Figure, Section, Table
+from repro.report.document import Block, Cell, Figure, Section
 from repro.report.host.cells import figures_of, link, links, name, outof
 from repro.report.host.results import MeasuredHost
 from repro.report.host.run import KeptRun
 from repro.report.run.learning import learning_figures
 from repro.report.run.loss_curves import curve_figures
 from repro.report.run.profile import stacked_figure
-from repro.report.tables import columns, count, measured, scientific, share, words
+from repro.report.tables import Field, count, measured, scientific, share, table
 from repro.runs.unit import Unit
 from repro.utils.grouping import by_key
 from repro.utils.i18n import Translate
 
 Findings = TypeVar("Findings")
+BIT = math.log(2)
+"""A bit of entropy, in the unit of losses."""
 SMALL_STEP = 0.005
 """Steps of a waterfall below this share of the iteration are drawn as one."""
 
@@ -86,33 +89,37 @@ def curves(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sectio
         seen=sum(comparison.holds for comparison in errors),
         made=len(errors),
     )
-    titles = (
-        *columns(_("Model"), numeric=(_("Curves that agree"),)),
-        Column(_("Differ"), numeric=True, minor=True),
-        Column(_("Did not run"), numeric=True, minor=True),
-        *columns(numeric=(_("Deviation / tolerance (max)"),)),
-    )
     of_newest_code = {
         _subject(comparison.unit)
         for kept_run, curves in by_run
         for comparison in curves.comparisons
         if comparison.unit.role == LAYOUT and not _older(host, kept_run, comparison.unit)
     }
-    rows = []
-    for mine in by_key(layouts, _model_and_precision).values():
-        compared = [comparison for comparison in mine if comparison.deviation]
-        rows.append(
-            (
-                _dated(_, mine[0].unit, _subject(mine[0].unit) not in of_newest_code),
-                outof(sum(comparison.holds for comparison in mine), len(mine)),
-                count(sum(not comparison.holds for comparison in compared)),
-                count(len(mine) - len(compared)),
-                share(max((_used(comparison) for comparison in compared), default=None)),
-            )
-        )
+
+    def dated(mine: Sequence[CurveComparison]) -> Cell:
+        subject = _subject(mine[0].unit)
+        return _dated(_, subject, subject not in of_newest_code)
+
+    fields = (
+        Field(_("Model"), dated),
+        Field(_("Curves that agree"), _agreeing, numeric=True),
+        Field(
+            _("Differ"),
+            lambda mine: sum(not comparison.holds for comparison in mine if comparison.deviation),
+            count,
+            minor=True,
+        ),
+        Field(_("Did not run"), lambda mine: sum(not comparison.deviation for comparison in mine), count, minor=True),
+        Field(
+            _("Deviation / tolerance (max)"),
+            lambda mine: max((_used(comparison) for comparison in mine if comparison.deviation), default=None),
+            share,
+        ),
+    )
+    rows = by_key(layouts, _model_and_precision).values()
     detail = [block for kept_run, curves in by_run for block in _curves_of(_, kept_run, curves, drawn)]
     return [
-        Section("curves", _("Do all layouts train the same?"), (Table("curves", titles, tuple(rows), caption),)),
+        Section("curves", _("Do all layouts train the same?"), (table("curves", rows, fields, caption),)),
         Section("curves-runs", _("Loss curves, run by run"), tuple(detail), level=3, folded=True),
     ]
 
@@ -122,9 +129,9 @@ def _older(host: MeasuredHost, kept_run: KeptRun, unit: Unit) -> bool:
     return not unit.baseline_of and not host.is_current(kept_run, unit)
 
 
-def _dated(_: Translate, unit: Unit, older: bool) -> Cell:
-    """The model and precision of a row, marked if only older code was measured."""
-    return Cell(_subject(unit), note=_("older code") if older else "")
+def _dated(_: Translate, text: str, older: bool) -> Cell:
+    """What a row is of, marked if only older code was measured."""
+    return Cell(text, note=_("older code") if older else "")
 
 
 def _subject(unit: Unit) -> str:
@@ -133,6 +140,15 @@ def _subject(unit: Unit) -> str:
 
 def _model_and_precision(comparison: CurveComparison) -> str:
     return _subject(comparison.unit)
+
+
+def _agreeing(mine: Sequence[CurveComparison]) -> Cell:
+    """How many of the curves agree with their references."""
+    return outof(sum(comparison.holds for comparison in mine), len(mine))
+
+
+def _largest_deviation(mine: Sequence[CurveComparison]) -> float | None:
+    return max((comparison.deviation.windowed for comparison in mine if comparison.deviation), default=None)
 
 
 def _used(comparison: CurveComparison) -> float:
@@ -145,19 +161,17 @@ def _used(comparison: CurveComparison) -> float:
 def _curves_of(_: Translate, kept_run: KeptRun, curves: Curves, drawn: list[Figure]) -> list[Block]:
     compared = [comparison for comparison in curves.comparisons if comparison.unit.role == LAYOUT]
     errors = [comparison for comparison in curves.comparisons if comparison.unit.role == ERROR]
-    rows = []
-    for mine in by_key(compared, _model_and_precision).values():
-        apart = [comparison.deviation.windowed for comparison in mine if comparison.deviation]
-        allowed = next((comparison.tolerance.value for comparison in mine if comparison.tolerance), None)
-        rows.append(
-            (
-                *words(_subject(mine[0].unit)),
-                outof(sum(comparison.holds for comparison in mine), len(mine)),
-                count(max((comparison.unit.world_size for comparison in mine), default=None)),
-                scientific(max(apart, default=None)),
-                scientific(allowed),
-            )
-        )
+    fields = (
+        Field(_("Model"), lambda mine: _subject(mine[0].unit)),
+        Field(_("Curves that agree"), _agreeing, numeric=True),
+        Field(_("GPUs at most"), lambda mine: max(comparison.unit.world_size for comparison in mine), count),
+        Field(_("Largest deviation"), _largest_deviation, scientific),
+        Field(
+            _("Tolerance"),
+            lambda mine: next((comparison.tolerance.value for comparison in mine if comparison.tolerance), None),
+            scientific,
+        ),
+    )
     caption = _(
         "Run {run}: loss curves that agree with their references: {good} of {of}; injected errors that were detected: {seen} of {made}."
     ).format(
@@ -167,11 +181,9 @@ def _curves_of(_: Translate, kept_run: KeptRun, curves: Curves, drawn: list[Figu
         seen=sum(comparison.holds for comparison in errors),
         made=len(errors),
     )
-    titles = columns(
-        _("Model"), numeric=(_("Curves that agree"), _("GPUs at most"), _("Largest deviation"), _("Tolerance"))
-    )
     figures = [figure for figure in drawn if figure.id.startswith(f"figure-{kept_run.run.id}-")]
-    return [Table(f"curves-{kept_run.run.id}", titles, tuple(rows), caption), *figures]
+    rows = by_key(compared, _model_and_precision).values()
+    return [table(f"curves-{kept_run.run.id}", rows, fields, caption), *figures]
 
 
 def learning(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Section]:
@@ -180,15 +192,12 @@ def learning(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sect
     if not by_run:
         return []
     results = [(kept_run, result) for kept_run, learned in by_run for result in learned.results]
-    rows = tuple(
-        (
-            _dated(_, result.unit, _older(host, kept_run, result.unit)),
-            Cell(_("yes"), tone="good") if result.holds else Cell(_("NO"), tone="bad"),
-            measured(None if result.reached is None else result.reached / math.log(2)),
-            measured(result.goal.limit / math.log(2)),
-            share(result.top_1),
-        )
-        for kept_run, result in results
+    fields = (
+        Field(_("Model"), lambda row: _dated(_, _subject(row[1].unit), _older(host, row[0], row[1].unit))),
+        Field(_("Converged"), lambda row: Cell(_("yes"), tone="good") if row[1].holds else Cell(_("NO"), tone="bad")),
+        Field(_("Loss (bits)"), lambda row: None if row[1].reached is None else row[1].reached / BIT, measured),
+        Field(_("Threshold (bits)"), lambda row: row[1].goal.limit / BIT, measured),
+        Field(_("Accuracy"), lambda row: row[1].top_1, share),
     )
     caption = _(
         "Trainings on real data whose loss falls below the threshold that follows from the entropy of the data: {good} of {of} "
@@ -198,28 +207,16 @@ def learning(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sect
         of=len(results),
         runs=links(_, (kept_run for kept_run, _learned in by_run)),
     )
-    titles = (
-        *columns(_("Model"), _("Converged")),
-        *columns(numeric=(_("Loss (bits)"), _("Threshold (bits)"), _("Accuracy"))),
+    thresholds = (
+        Field(_("Configuration"), lambda row: row[1].unit.name),
+        Field(_("Iterations"), lambda row: row[1].unit.config.iterations, count),
+        Field(_("Threshold"), lambda row: row[1].goal.meaning.text(_)),
+        Field(_("Run"), lambda row: link(row[0])),
     )
-    goals = tuple(
-        (
-            *words(result.unit.name),
-            count(result.unit.config.iterations),
-            *words(result.goal.meaning.text(_)),
-            *words(link(kept_run)),
-        )
-        for kept_run, result in results
-    )
-    detail = Table(
-        "thresholds",
-        (*columns(_("Configuration")), *columns(numeric=(_("Iterations"),)), *columns(_("Threshold"), _("Run"))),
-        goals,
-        _("What each threshold is:"),
-    )
+    detail = table("thresholds", results, thresholds, _("What each threshold is:"))
     blocks: tuple[Block, ...] = (detail, *figures_of(drawn, "learning"))
     return [
-        Section("learning", _("Do the models learn?"), (Table("learning", titles, rows, caption),)),
+        Section("learning", _("Do the models learn?"), (table("learning", results, fields, caption),)),
         Section("learning-runs", _("Losses on real data"), blocks, level=3, folded=True),
     ]
 
@@ -271,53 +268,39 @@ def profile(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Secti
     if not runs:
         return []
     pairs = profiled(host)
-    rows = tuple(
-        (
-            *words(pair.unit.name, pair.other.label),
-            _iteration(_, pair.ours),
-            _iteration(_, pair.theirs),
-            Cell(_slower_in(_, pair)),
-        )
-        for pair in pairs
-    )
-    titles = (
-        *columns(_("Case"), _("Baseline")),
-        *columns(numeric=("OneFlow (ms)", _("Baseline (ms)"))),
-        *columns(_("Kernels slower than the baseline's by most")),
+    fields = (
+        Field(_("Case"), lambda pair: pair.unit.name),
+        Field(_("Baseline"), lambda pair: pair.other.label),
+        Field("OneFlow (ms)", lambda pair: _iteration(_, pair.ours), numeric=True),
+        Field(_("Baseline (ms)"), lambda pair: _iteration(_, pair.theirs), numeric=True),
+        Field(_("Kernels slower than the baseline's by most"), lambda pair: _slower_in(_, pair)),
     )
     caption = _("One traced iteration on rank 0's GPU ({method}).").format(
         method=method.link(_, "profiles", _("what the columns say"))
     )
-    blocks: tuple[Block, ...] = (Table("profile", titles, rows, caption),) if pairs else ()
-    every = tuple(row for kept_run, profiles in runs for row in _profile_rows(_, host, kept_run, profiles))
-    titles = (
-        *columns(_("Configuration"), _("Program")),
-        *columns(numeric=(_("Iteration (ms)"), _("GPU busy"))),
-        Column(_("Run"), minor=True),
+    blocks: tuple[Block, ...] = (table("profile", pairs, fields, caption),) if pairs else ()
+    every = [
+        (kept_run, comparison.own.unit.name, profiled_unit)
+        for kept_run, profiles in runs
+        for comparison in profiles.comparisons
+        for profiled_unit in (comparison.own, *comparison.others)
+        if profiled_unit.profile
+    ]
+    columns_of_all = (
+        Field(_("Configuration"), itemgetter(1)),
+        Field(_("Program"), lambda row: _dated(_, row[2].unit.label, _older(host, row[0], row[2].unit))),
+        Field(_("Iteration (ms)"), lambda row: row[2].profile.iteration_ms, measured),
+        Field(_("GPU busy"), lambda row: row[2].profile.busy_ms / row[2].profile.iteration_ms, share),
+        Field(_("Run"), lambda row: link(row[0]), minor=True),
     )
-    detail = Table("profiles", titles, every, _("Every traced iteration; the run's report has all kernels and gaps."))
+    detail = table(
+        "profiles", every, columns_of_all, _("Every traced iteration; the run's report has all kernels and gaps.")
+    )
     figures = [*figures_of(drawn, "waterfall"), *figures_of(drawn, "profile")]
     return [
         *([Section("profile", _("Where does the time go?"), blocks)] if blocks else []),
         Section("profile-runs", _("Time by class of kernel"), (*figures, detail), level=3, folded=True),
     ]
-
-
-def _profile_rows(
-    _: Translate, host: MeasuredHost, kept_run: KeptRun, profiles: Profiles
-) -> Iterator[tuple[Cell, ...]]:
-    for comparison in profiles.comparisons:
-        for profiled_unit in (comparison.own, *comparison.others):
-            if profiled_unit.profile:
-                unit = profiled_unit.unit
-                older = _older(host, kept_run, unit)
-                yield (
-                    Cell(comparison.own.unit.name),
-                    Cell(unit.label, note=_("older code") if older else ""),
-                    measured(profiled_unit.profile.iteration_ms),
-                    share(profiled_unit.profile.busy_ms / profiled_unit.profile.iteration_ms),
-                    *words(link(kept_run)),
-                )
 
 
 def _iteration(_: Translate, of: Profile) -> Cell:
