@@ -62,7 +62,9 @@ class Rehearsal:
         ended = [case for training in self.trainings if training.failure is None for case in training.cases]
         compared = [training for training in self.trainings if training.parity]
         agree = sum(training.holds for training in compared)
-        said = f"{last_lines.rehearsed(len(ended), len(cases))}; {agree} of {len(compared)} layouts have the losses of one process"
+        said = last_lines.rehearsed(len(ended), len(cases))
+        if compared:
+            said += f"; {agree} of {len(compared)} layouts have the losses of one process"
         return f"{said}; {len(self.skipped)} cases were NOT rehearsed, the reports say why" if self.skipped else said
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,12 +41,14 @@ def report(
     from repro.report.run.page import render, report_folder
     from repro.runs.files import reading
     from repro.runs.manifest import check_recordable, record
+    from repro.runs.occupied import occupied
 
     check_given(tolerance)
     chosen = _run(run, runs)
     target = report_folder(chosen, runs)
     own = target == chosen.path
-    with exit_statuses(FAILED), reading(chosen.path):
+    in_use = occupied(chosen) if own else contextlib.nullcontext()
+    with in_use, exit_statuses(FAILED), reading(chosen.path):
         require(chosen)
         if own:
             check_recordable(chosen)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from repro.cli.options import RunOptions, RuntimeOptions
 from repro.cli.settings import Exit, Invocation, exit_statuses
 from repro.images.stack import Libraries
+from repro.targets import command_line
 from repro.utils.errors import FAILED, INTERRUPTED, PlanError
 from repro.utils.signals import heed_signals
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from repro.runs.record import Run
 
 SMOKE_STALL_TIMEOUT_S, STALL_TIMEOUT_S = 120, 900
+OF_A_PLAN = ("CASES", "PROGRAM", "SCALE", "MAX_GPUS", "PRECISION", "ITERATIONS", "REPEATS", "BASELINES", "DATA")
+"""Options that only the plan of a new run reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,19 +54,27 @@ class Session:
     def before(self, kind: str) -> Run | None:
         """The run to go on with, if one was named.
 
-        PlanError if it is of another `kind` or ran other code, RecordError if it was kept.
+        PlanError if it is of another `kind` or model or ran other code, RecordError if it was kept or is in use.
         """
         from repro.launch.program_code import refuse_other_code
         from repro.runs.manifest import check_recordable
+        from repro.runs.occupied import occupied
         from repro.runs.record import Run
 
         if not self.options.run:
             return None
         run = Run.open(self.options.run, self.options.runs)
         check_recordable(run)
-        if run.description().plan.kind != kind:
+        plan = run.description().plan
+        if plan.kind != kind:
             raise PlanError(f"RUN={run.id} is no run of make {self.task}")
+        models = {unit.model for unit in plan.units}
+        if chosen_model(self.model) not in (None, *models):
+            raise PlanError(f"RUN={run.id} trains {', '.join(sorted(models))}: leave MODEL={self.model} out")
         refuse_other_code(run, trainer_command())
+        with occupied(run):
+            if unread := [name for name in OF_A_PLAN if name in self.invocation.texts]:
+                print(f"RUN={run.id} goes on as it was planned, without {', '.join(unread)}", file=sys.stderr)
         return run
 
     def create(self, planned: PlannedRun, environment: Environment) -> Run:
@@ -208,10 +219,12 @@ class Session:
         """Run the rest of a plan and write the reports; Exit if it was interrupted, or if something failed."""
         from repro.launch.progress import progress_display
         from repro.launch.runner import Bench
+        from repro.runs.occupied import occupied
         from repro.utils.signals import held
 
-        again = f"make {self.task} RUN={run.id}"
-        with held() as interrupts, exit_statuses(FAILED):
+        place = {name: text for name, text in self.invocation.texts.items() if name == "RUNS"}
+        again = command_line(self.task, {"RUN": run.id, **place})
+        with held() as interrupts, exit_statuses(FAILED), occupied(run):
             threading.Thread(target=_import_report, args=(plan,)).start()
             progress = progress_display()
             with contextlib.closing(progress), contextlib.suppress(KeyboardInterrupt):

@@ -60,7 +60,8 @@ def progress_display(stream: TextIO = sys.stderr) -> PlainProgress | LiveProgres
 def outcome_text(attempt: AttemptRecord) -> str:
     """How an attempt ended, in a few words."""
     if attempt.status == "ok":
-        return f"{attempt.throughput:.2f} samples/s, loss {attempt.losses[-1]:.4f}" if attempt.losses else "ok"
+        losses = attempt.last_losses or attempt.losses
+        return f"{attempt.throughput:.2f} samples/s, loss {losses[-1]:.4f}" if losses else "ok"
     return f"FAILED: {attempt.failure.text() if attempt.failure else attempt.status}"
 
 

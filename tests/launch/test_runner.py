@@ -13,6 +13,8 @@ import time
 
 import pytest
 
+from repro.runs.occupied import occupied
+from repro.runs.record import Run
 from tests.support.patience import patience, slowness, wait_until
 from tests.support.runs import attempts, begin, only_run
 
@@ -63,6 +65,40 @@ def test_a_failed_case_does_not_stop_the_others_and_can_be_resumed(task, tmp_pat
     third = task("bench", RUN=folder.name)
     assert third.returncode == 0
     assert len(attempts(folder)) == 4
+
+
+def test_a_run_belongs_to_one_process_at_a_time(task, tmp_path):
+    """Whoever comes second is told so before anything starts, and what is half written is not recorded."""
+    assert task("bench", MODEL="bert", CASES="bert_1n1g_bs96", REPEATS=1).returncode == 0
+    folder = only_run(tmp_path)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with occupied(Run(folder)):
+        for name in ("bench", "report"):
+            refused = task(name, RUN=folder.name)
+            assert refused.returncode == 2
+            assert f"{folder} is in use: another process carries the run out or records it" in refused.stderr
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    assert task("verify", RUN=folder.name).returncode == 0
+    assert task("report", RUN=folder.name).returncode == 0
+
+
+def test_a_run_that_goes_on_says_what_it_does_not_take_from_the_command(task, tmp_path):
+    assert task("bench", MODEL="bert", CASES="bert_1n1g_bs96", REPEATS=1, STANDIN="exit=5@0").returncode == 1
+    folder = only_run(tmp_path)
+    refused = task("bench", RUN=folder.name, MODEL="gpt")
+    assert refused.returncode == 2
+    assert f"RUN={folder.name} trains bert: leave MODEL=gpt out" in refused.stderr
+    done = task("bench", RUN=folder.name, MODEL="bert", REPEATS=3, SCALE="smoke")
+    assert done.returncode == 0
+    assert f"RUN={folder.name} goes on as it was planned, without SCALE, REPEATS" in done.stderr
+    assert {attempt["repeat"] for attempt in attempts(folder)} == {1}
+
+
+def test_the_hint_how_to_go_on_names_the_folder_of_the_runs(task, tmp_path):
+    place = tmp_path / "with a blank"
+    failed = task("bench", MODEL="bert", CASES="bert_1n1g_bs96", REPEATS=1, STANDIN="exit=5@0", RUNS=place)
+    (hint,) = re.findall(r"Try the failed ones again with: (.*)", failed.stderr)
+    assert shlex.split(hint) == ["make", "bench", f"RUN={next(place.glob('*-bert-*')).name}", f"RUNS={place}"]
 
 
 def test_a_log_that_cannot_be_read_fails_the_case(task, tmp_path):

@@ -64,7 +64,9 @@ def report_folder(run: Run, runs: Path = RUNS) -> Path:
     if not run.archived and run.folder.absolute().parent.resolve() == runs.resolve():
         return run.folder
     if (runs / run.id / "run.json").exists():
-        raise RecordError(f"{runs / run.id} is a run's own folder; name another folder for the report of {run.path}")
+        raise RecordError(
+            f"{runs / run.id} is a run's own folder; RUNS=<another folder> is one for the report of {run.path}"
+        )
     check_plain(runs / run.id)
     return runs / run.id
 

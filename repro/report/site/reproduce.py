@@ -61,9 +61,9 @@ def _without_gpu(_: Translate, hosts: Sequence[MeasuredHost]) -> Section:
             f"`{BENCH}`",
             _("3 minutes, its set-up included"),
             _(
-                "the whole path from plan to report: every GPT layout, with a tiny shape, prints the losses of one process"
+                "the whole path from plan to report: every kind of GPT layout, tiny and on at most four processes, prints the losses of one process"
             ),
-            _("ends with `{line}`").format(line=_benched()),
+            _("the last line begins with `{line}`").format(line=_benched()),
         ),
         words(
             "`make audit CHECK=1`",
@@ -78,7 +78,7 @@ def _without_gpu(_: Translate, hosts: Sequence[MeasuredHost]) -> Section:
                 _(
                     "every kept run on {gpus}: its figures are recomputed from its raw logs, its files compared with their digests"
                 ).format(gpus=speed.gpu(host)),
-                _("ends with `{line}`").format(
+                _("the last line begins with `{line}`").format(
                     line=last_lines.verified(host.name, len(host.runs) + len(host.preflights))
                 ),
             )
@@ -97,13 +97,13 @@ def _without_gpu(_: Translate, hosts: Sequence[MeasuredHost]) -> Section:
             "`make test`",
             _("14 minutes, its set-up included"),
             _("the code: lint, types, and every test that needs neither root nor Docker"),
-            _("ends with `{line}`").format(line=last_lines.TESTED),
+            _("the last line begins with `{line}`").format(line=last_lines.TESTED),
         ),
         words(
             f"`{REHEARSAL}`",
             _("1 minute"),
             _("every ResNet50 case from its data to its log and report, on processors with tiny widths"),
-            _("ends with `{line}`").format(line=_rehearsed()),
+            _("the last line begins with `{line}`").format(line=_rehearsed()),
         ),
     ]
     columns = (
