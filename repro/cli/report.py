@@ -217,7 +217,7 @@ def _keep(run: str, runs: Path, host: str, named: str | None) -> None:
                     "nobody could look up its code; commit and push it before the run, and keep that run"
                 )
         packed = keep(source, target, key, signer, at_terminal())
-    print(f"{packed.path}: {packed.files} files, {packed.size / 1e6:.1f} MB")
+    print(f"{packed.path}: {packed.files} files, {packed.size / 1e3:.0f} kB")
     print(f"signed by {key.fingerprint}" if key else "not signed")
     print(f"paths outside the checkout that it names: {', '.join(packed.named) or 'none'}")
     print(NEXT)
