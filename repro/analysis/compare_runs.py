@@ -189,7 +189,7 @@ def _differences(one: dict, two: dict) -> dict[str, tuple]:
 def _settings(result: Result) -> dict:
     config = {key: value for key, value in result.unit.config.as_json().items() if key != "case"}
     rule = result.unit.rule
-    return {**config, "rule": {"kind": rule.kind, **rule.parameters}}
+    return {**config, "precision": result.unit.precision, "rule": {"kind": rule.kind, **rule.parameters}}
 
 
 def _pair(first: Result, second: Result, scale: str, tolerance: float) -> Pair:

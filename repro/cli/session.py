@@ -99,10 +99,16 @@ class Session:
         `changed` may wrap what makes the attempts; `pool_of` gives the GPUs or processors of a plan whose attempts may
         run concurrently.
         """
+        from repro.launch.host_environment import gpu_count
+
         heed_signals()
         run = before or new_run()
         description = run.description()
         plan = description.plan
+        if before and plan.device == "cuda":
+            needed, present = max(unit.world_size for unit in plan.units), gpu_count()
+            if needed > present:
+                raise PlanError(f"RUN={run.id} was planned for {needed} GPUs, and {present} are here")
         pool = pool_of(plan) if pool_of else None
         with self.launcher_here().open(self.invocation.command) as session:
             if before:

@@ -139,12 +139,12 @@ def expect(
     return expectation if expectation.judges else replace(expectation, notes=(*expectation.notes, _unjudged()))
 
 
-def expect_unit(unit: Unit, gpus: Sequence[Mapping]) -> Expectation | None:
-    """What to expect of a unit of a run on the GPUs that nvidia-smi reported; None for no case, or too few GPUs.
+def expect_unit(unit: Unit, gpus: Sequence[Mapping], nodes: int = 1) -> Expectation | None:
+    """What to expect of a unit of a run on the GPUs that nvidia-smi reported on all its nodes, as many on each.
 
-    HardwareError for GPUs that the model does not know.
+    None for no case, or too few GPUs. HardwareError for GPUs that the model does not know.
     """
-    cluster, case = from_devices(gpus[0]["name"], len(gpus)), case_of(unit)
+    cluster, case = from_devices(gpus[0]["name"], len(gpus) // nodes, nodes), case_of(unit)
     if case is None or case.layout.world_size > cluster.gpus:
         return None
     return expect(case, cluster, program=unit.program)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,7 +94,7 @@ class Environment:
         return (self.cluster or {})["fingerprints"]["nodes"]
 
     @property
-    def hosts(self) -> Iterable[str]:
+    def hosts(self) -> Sequence[str]:
         """The names that the machines of its ranks have themselves."""
         return (self.cluster or {}).get("hosts", [self.host])
 

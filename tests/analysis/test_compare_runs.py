@@ -133,6 +133,15 @@ def test_another_configuration_under_one_name_is_marked_and_not_compared(tmp_pat
         assert phrase in text and key in text
 
 
+def test_tf32_is_another_precision(tmp_path):
+    """A trainer's own configuration says fp32 for both."""
+    first = published_run(tmp_path, [EIGHT], label="first")
+    second = published_run(tmp_path, [EIGHT], label="second")
+    rewrite(second, lambda description: unit(description, EIGHT).update(tf32=True))
+    (pair,) = compare(first, second).pairs
+    assert (list(pair.different), pair.outcome) == (["precision"], "none")
+
+
 def test_another_measuring_rule_is_another_configuration(tmp_path):
     first = published_run(tmp_path, [EIGHT], label="first")
     second = published_run(tmp_path, [EIGHT], label="second")

@@ -13,10 +13,14 @@ import time
 
 import pytest
 
+from repro.cli.session import Session
+from repro.cli.settings import Invocation
 from repro.runs.occupied import occupied
 from repro.runs.record import Run
+from repro.utils.errors import PlanError
 from tests.support.patience import patience, slowness, wait_until
 from tests.support.runs import attempts, begin, only_run
+from tests.support.synthetic import published_run
 
 
 @pytest.mark.parametrize(("model", "units", "repeats"), [("gpt", 12, 1), ("bert", 3, 1), ("resnet50", 10, 2)])
@@ -92,6 +96,13 @@ def test_a_run_that_goes_on_says_what_it_does_not_take_from_the_command(task, tm
     assert done.returncode == 0
     assert f"RUN={folder.name} goes on as it was planned, without SCALE, REPEATS" in done.stderr
     assert {attempt["repeat"] for attempt in attempts(folder)} == {1}
+
+
+def test_a_run_does_not_go_on_with_fewer_gpus_than_it_was_planned_for(tmp_path, monkeypatch):
+    monkeypatch.setattr("repro.launch.host_environment.gpu_count", lambda: 2)
+    run = published_run(tmp_path, ["DP_8x1x1_16_1536x16"])
+    with pytest.raises(PlanError, match=f"RUN={run.id} was planned for 8 GPUs, and 2 are here"):
+        Session(invocation=Invocation("bench", {})).run_here(run, lambda: run)
 
 
 def test_the_hint_how_to_go_on_names_the_folder_of_the_runs(task, tmp_path):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -39,6 +39,7 @@ from repro.report.host.rows import HostRow, RatioGoal, RunRatio, rows
 from repro.report.host.run import KeptRun, load_run
 from repro.runs import digests, program_versions
 from repro.runs.digests import HOST, REPRODUCED
+from repro.runs.environment import Environment
 from repro.runs.files import PREFLIGHT, RecordError, RunPath, gpu_samples, names, read_json, read_toml
 from repro.runs.record import Run
 from repro.runs.sessions import sessions, span
@@ -118,7 +119,7 @@ class MeasuredHost:
             result.unit.model for _kept_run, result in ours if result.unit.world_size > result.unit.config.layout.data
         }
         expected = {
-            (kept_run.run.id, result.unit.name): _expected(result, kept_run.gpus)
+            (kept_run.run.id, result.unit.name): _expected(result, kept_run.environment)
             if self.is_current(kept_run, result.unit)
             else None
             for kept_run, result in ours
@@ -307,8 +308,8 @@ def results_table(host: MeasuredHost) -> str:
     return results_csv(pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns))
 
 
-def _expected(result: Result, gpus: Sequence[Mapping]) -> float | None:
-    """The performance model's samples/s for a unit on these GPUs.
+def _expected(result: Result, environment: Environment) -> float | None:
+    """The performance model's samples/s for a unit on the GPUs of a run.
 
     None for a case or GPUs that it does not know, where it is too unsure to judge, and for what it was fitted on.
     """
@@ -316,7 +317,7 @@ def _expected(result: Result, gpus: Sequence[Mapping]) -> float | None:
     if case is None or (result.unit.program, ModelJob.of(case, result.unit.program)) in fitted_trainings():
         return None
     try:
-        expected = expect_unit(result.unit, gpus)
+        expected = expect_unit(result.unit, environment.gpus, len(environment.hosts))
     except HardwareError:
         return None
     return expected.throughput if expected and expected.judges else None

@@ -39,6 +39,8 @@ def kept_measurements(measured: Iterable[MeasuredHost]) -> list[MeasuredTraining
 def _rows(host: MeasuredHost, kept_run: KeptRun) -> list[dict]:
     """A run's measurement of each case on one machine; none for GPUs unknown to the model."""
     rows: list[dict] = []
+    if kept_run.environment.cluster:
+        return rows
     try:
         from_devices(kept_run.gpus[0]["name"], len(kept_run.gpus))
     except HardwareError:

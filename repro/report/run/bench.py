@@ -33,7 +33,7 @@ def bench_sections(_: Translate, data: ReportData) -> list[Section]:
         *verdict_sections(_, data.judgement),
         *([_no_claim(_)] if scale == SMOKE else _beside_published(_, data)),
         *within_sections(_, scale, results),
-        *expectation_sections(_, scale, results, data.environment.gpus),
+        *expectation_sections(_, scale, results, data.environment.gpus, len(data.environment.hosts)),
         *input_sections(_, data),
         _results(_, data),
         *([_parity(_, data)] if data.parities else []),

@@ -13,21 +13,23 @@ from repro.runs.plan import PUBLISHED
 from repro.utils.i18n import Translate
 
 
-def expectation_sections(_: Translate, scale: str, results: Sequence[Result], gpus: Sequence[Mapping]) -> list[Section]:
-    """One section for a run at the published scale, none for another.
+def expectation_sections(
+    _: Translate, scale: str, results: Sequence[Result], gpus: Sequence[Mapping], nodes: int = 1
+) -> list[Section]:
+    """One section for a run at the published scale, none for another or without a result that the model knows.
 
     results : the run's results; the model knows the units of published cases, and those derived from them.
-    gpus : what nvidia-smi reported of each GPU of the run; where the model does not know them, the section says so.
+    gpus : what nvidia-smi reported of each GPU of the run, on all its `nodes`; where the model does not know them, the section says so.
     """
     if scale != PUBLISHED or not gpus:
         return []
     title = _("Compared with the performance model")
     try:
-        pairs = [(result, expected) for result in results if (expected := expect_unit(result.unit, gpus))]
+        pairs = [(result, expected) for result in results if (expected := expect_unit(result.unit, gpus, nodes))]
     except HardwareError as error:
         text = _("The model does not describe these GPUs: {reason}").format(reason=error)
         return [Section("expectation", title, (Text(text),))]
-    return [Section("expectation", title, _blocks(_, pairs))]
+    return [Section("expectation", title, _blocks(_, pairs))] if pairs else []
 
 
 def _blocks(_: Translate, pairs: Sequence[tuple[Result, Expectation]]) -> tuple[Block, ...]:

@@ -13,7 +13,7 @@ from repro.analysis.loss_curves import (
     CurveTolerance,
     compare,
 )
-from repro.planning.loss_curves import CONTROL, ERROR, KIND, LAYOUT, LOSS_SCALE, RATE_ERROR, ROUNDING
+from repro.planning.loss_curves import CONTROL, ERROR, KIND, LAYOUT, RATE_ERROR, ROUNDING
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.loss_curves import SMALLEST, CurveChart, Group
 from repro.report.document import Block, Cell, Section, Table, Text
@@ -26,7 +26,7 @@ ROLES = {LAYOUT: N_("layout"), CONTROL: N_("control perturbation"), ERROR: N_("i
 
 def curve_section(_: Translate, curves: Curves, datasets: Iterable[Mapping]) -> Section:
     """The verdict first, then the rule, the tolerances and all comparisons."""
-    blocks = (*_verdict(_, curves), *_method(_, datasets), _tolerances(_, curves), _comparisons(_, curves))
+    blocks = (*_verdict(_, curves), *_method(_, curves, datasets), _tolerances(_, curves), _comparisons(_, curves))
     return Section("curves", _("Same loss curves in every layout and precision"), blocks)
 
 
@@ -47,7 +47,7 @@ def _verdict(_: Translate, curves: Curves) -> list[Block]:
     ]
 
 
-def _method(_: Translate, datasets: Iterable[Mapping]) -> list[Block]:
+def _method(_: Translate, curves: Curves, datasets: Iterable[Mapping]) -> list[Block]:
     method = _(
         "All configurations of a model have the same initial weights, batches, schedule and global batch size; "
         "dropout is off. Each iteration's loss is compared with the reference: |loss − reference| / reference. The "
@@ -65,7 +65,7 @@ def _method(_: Translate, datasets: Iterable[Mapping]) -> list[Block]:
         "times that is added. The loss scale starts at {scale:.0f}, where no gradient overflows: skipped iterations, "
         "whose number differs between layouts, would change the curves."
     ).format(
-        scale=LOSS_SCALE,
+        scale=max(comparison.unit.config.loss_scale or 1 for comparison in curves.comparisons),
         ulp=f"{ROUNDING:.0e}",
         factor=FACTOR,
         floor=f"{FLOOR:.0e}",

@@ -38,8 +38,8 @@ def settled_model():
     fitted = frozenset({("published", ModelJob.of(case, "published"))})
     original = results.expect_unit
 
-    def judging(unit, gpus):
-        expectation = original(unit, gpus)
+    def judging(unit, gpus, nodes):
+        expectation = original(unit, gpus, nodes)
         return expectation and replace(expectation, uncertainty=0.2)
 
     with pytest.MonkeyPatch.context() as patch:

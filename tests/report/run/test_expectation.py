@@ -92,3 +92,18 @@ def test_unknown_gpu_is_said():
 
 def test_nothing_for_a_smoke_run():
     assert expectation_sections(str, "smoke", RESULTS, []) == []
+
+
+def test_on_several_nodes_the_network_between_them_counts():
+    """What was published on four nodes is expected there, and far more where one switch would join all 32 GPUs."""
+    case = load_catalogue().case("MP_1x32x1_16_3072x32")
+    tensor = [result(case.name, case.published.throughput)]
+    (on_four,) = expectation_sections(str, "published", tensor, V100S * 4, nodes=4)
+    (on_one,) = expectation_sections(str, "published", tensor, V100S * 4)
+    assert [found.blocks[-1].rows[0][-1].text for found in (on_four, on_one)] == ["no", "slower than expected"]
+
+
+def test_no_section_where_the_model_knows_no_result():
+    in_tf32 = result("DP_8x1x1_16_1536x16", 38.0)
+    in_tf32.unit.tf32 = True
+    assert expectation_sections(str, "published", [in_tf32], V100S) == []
