@@ -106,7 +106,7 @@ class Session:
         description = run.description()
         plan = description.plan
         if before and plan.device == "cuda":
-            needed, present = max(unit.world_size for unit in plan.units), gpu_count()
+            needed, present = max((unit.world_size for unit in plan.units), default=0), gpu_count()
             if needed > present:
                 raise PlanError(f"RUN={run.id} was planned for {needed} GPUs, and {present} are here")
         pool = pool_of(plan) if pool_of else None

@@ -96,7 +96,7 @@ class Environment:
     @property
     def hosts(self) -> Sequence[str]:
         """The names that the machines of its ranks have themselves."""
-        return (self.cluster or {}).get("hosts", [self.host])
+        return (self.cluster or {}).get("hosts") or [self.host]
 
     @classmethod
     def from_json(cls, content: Mapping) -> Environment:
