@@ -73,8 +73,9 @@ class Session:
             raise PlanError(f"RUN={run.id} trains {', '.join(sorted(models))}: leave MODEL={self.model} out")
         refuse_other_code(run, trainer_command())
         with occupied(run):
-            if unread := [name for name in OF_A_PLAN if name in self.invocation.texts]:
-                print(f"RUN={run.id} goes on as it was planned, without {', '.join(unread)}", file=sys.stderr)
+            pass  # refused before anything starts; `carry_out` holds it
+        if unread := [name for name in OF_A_PLAN if name in self.invocation.texts]:
+            print(f"RUN={run.id} goes on as it was planned, without {', '.join(unread)}", file=sys.stderr)
         return run
 
     def create(self, planned: PlannedRun, environment: Environment) -> Run:
@@ -108,7 +109,10 @@ class Session:
         if before and plan.device == "cuda":
             needed, present = max((unit.world_size for unit in plan.units), default=0), gpu_count()
             if needed > present:
-                raise PlanError(f"RUN={run.id} was planned for {needed} GPUs, and {present} are here")
+                raise PlanError(
+                    f"RUN={run.id} was planned for {needed} GPUs, and {present} are here: go on with it where there are "
+                    f"{needed}, or begin a new run"
+                )
         pool = pool_of(plan) if pool_of else None
         with self.launcher_here().open(self.invocation.command) as session:
             if before:

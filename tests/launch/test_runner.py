@@ -72,7 +72,7 @@ def test_a_failed_case_does_not_stop_the_others_and_can_be_resumed(task, tmp_pat
 
 
 def test_a_run_belongs_to_one_process_at_a_time(task, tmp_path):
-    """Whoever comes second is told so before anything starts, and what is half written is not recorded."""
+    """A second process is refused before it starts anything, so a half-written run is never recorded."""
     assert task("bench", MODEL="bert", CASES="bert_1n1g_bs96", REPEATS=1).returncode == 0
     folder = only_run(tmp_path)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

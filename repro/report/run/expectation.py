@@ -19,7 +19,8 @@ def expectation_sections(
     """One section for a run at the published scale, none for another or without a result that the model knows.
 
     results : the run's results; the model knows the units of published cases, and those derived from them.
-    gpus : what nvidia-smi reported of each GPU of the run, on all its `nodes`; where the model does not know them, the section says so.
+    gpus : what nvidia-smi reported of each GPU of the run, on all its `nodes`; where the model does not know them, the
+        section says so.
     """
     if scale != PUBLISHED or not gpus:
         return []
