@@ -271,8 +271,8 @@ def _elsewhere(_: Callable, story: ModelReportData) -> Section:
         ),
     )
     after = _(
-        "Nine in ten of a half of the trainings lie within the factor when each is left out of the fit; it is that of the half "
-        "where it is larger. With the two halves exchanged, {exchanged}. Launches: the share of the modelled iteration spent only on launching kernels; where it is "
+        "Nine in ten trainings of a half lie within the factor when each is left out of the fit; one on several GPUs counts "
+        "once, where it is furthest off. The factor is that of the half where it is larger. With the two halves exchanged, {exchanged}. Launches: the share of the modelled iteration spent only on launching kernels; where it is "
         "large, the host is the bottleneck rather than the GPU."
     ).format(exchanged=_("; ").join(_exchanged(_, story)))
     megatron = _(
