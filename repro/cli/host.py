@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from repro.cli import bench, correctness, plan, preflight, rehearse
 from repro.cli.options import LOCAL, REMOTE, AttemptOptions, LibraryOptions, refuse_misplaced
-from repro.cli.session import chosen_cases
+from repro.cli.session import OF_ANY_RUN, chosen_cases
 from repro.cli.settings import Exit, Invocation, OptionError, task
 from repro.models.registry import spec_of
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
@@ -32,11 +32,6 @@ NOT_KEPT = ("rehearse",)
 """Tasks whose runs are no result of a host."""
 FOR_BENCH = ("CASES", "MAX_GPUS", "ITERATIONS", "REPEATS")
 """Variables that mean something else to the tasks after the bench, or much time."""
-FOR_RUN = (
-    *("CLUSTER", "LAUNCHER", "SIDE_BY_SIDE", "RUNS", "RETRIES", "STALL_TIMEOUT", "ATTEMPT_TIMEOUT", "PORT", "JOBS"),
-    *("STACK", "CUBLAS", "CUDNN", "CUPTI", "MODEL"),
-)
-"""Variables that a run which goes on does not have from its plan."""
 GOES_ON = "interrupted; the same command goes on"
 
 
@@ -230,7 +225,7 @@ class Step:
 
     def going_on(self, run: str) -> Step:
         """The step that goes on with its run, which knows what was planned."""
-        variables = {name: value for name, value in self.variables.items() if name in FOR_RUN}
+        variables = {name: value for name, value in self.variables.items() if name in OF_ANY_RUN}
         return Step(self.task, variables | {"RUN": run})
 
     def __str__(self) -> str:
