@@ -112,7 +112,9 @@ class Run:
                 raise RecordError(f"{option}={name}: no such archive, neither here nor in {runs}/")
             run = cls(_named(file.resolve(), option))
             if not (run.files / "run.json").is_file():
-                raise RecordError(f"{option}={name}: there is no run.json in it; name an archive that `make archive` wrote")
+                raise RecordError(
+                    f"{option}={name}: there is no run.json in it; name an archive that `make archive` wrote"
+                )
             return run
         if name and ("/" in name or not (runs / name).is_dir()) and (Path(name) / "run.json").is_file():
             return cls(_named(Path(name).resolve(), option))
