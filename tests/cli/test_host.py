@@ -295,6 +295,21 @@ def test_gpus_are_those_that_a_run_may_use(task, tmp_path, monkeypatch, visible,
     assert done.returncode == 2 and message in done.stderr
 
 
+def test_a_baseline_that_can_run_nothing_is_refused_before_the_first_step(task, tmp_path, monkeypatch):
+    lay_gpu(tmp_path, V100)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    done = task("reproduce", HOST="x", MODEL="bert", BASELINES="megatron")
+    assert done.returncode == 2 and "BASELINES=megatron can run none of these cases" in done.stderr
+    assert "== 1 of" not in done.stdout
+
+
+@pytest.mark.parametrize(("named", "status"), [({}, 0), ({"BASELINES": "pytorch-unfused"}, 2)])
+def test_a_bench_refuses_baselines_that_were_named_alone(task, named, status):
+    settings = {"MODEL": "resnet50", "SCALE": "smoke", "DRY_RUN": 1, "BASELINE_PYTHON": "cu102", **named}
+    done = task("bench", BASELINE_COMMAND="true", **settings)
+    assert done.returncode == status, done.stderr
+
+
 def test_an_unreadable_archive_hides_no_other_fault(tmp_path, monkeypatch):
     """`make verify HOST=`: each archive is looked at, and what the list does not have is named too."""
     runs = tmp_path / "h200/runs"
