@@ -241,7 +241,7 @@ def test_the_task_prints_a_table_and_writes_beside_the_first(task, tmp_path):
         ("", "name the two runs"),
         ("only-one", "name the two runs"),
         ("a b c", "name the two runs"),
-        ("no such", "RUN=no"),
+        ("no such", "RUNS=no"),
     ],
 )
 def test_wrong_runs_are_refused(task, runs, message):
