@@ -49,7 +49,7 @@ CLASSES = (
     ),
     (OTHER, N_("Other"), r""),
 )
-"""Name, title and pattern of each class; a kernel belongs to the first whose pattern its name holds, unless it is fused.
+"""Name, title and pattern of each class; a kernel is in the first whose pattern its name holds, after those of FUSED.
 
 Complex matrix products (cf32) are part of cuDNN's convolutions by Fourier transform. Sums over rows or columns, which
 are mostly gradients of biases, count as elementwise. What PyTorch fuses into a matrix product, such as a bias,

@@ -89,8 +89,8 @@ class Run:
         folder = runs / run_id[:SHOWN]
         if is_archive(folder):
             raise RecordError(
-                f"{option}={one_line(run_id, SHOWN)}: an archive is never changed, so no run goes on in it; unpack it into a folder "
-                f"of {runs}/, and name that folder"
+                f"{option}={one_line(run_id, SHOWN)}: an archive is never changed, so no run goes on in it; unpack it into a "
+                f"folder of {runs}/, and name that folder"
             )
         if not ID.fullmatch(run_id) or not (folder / "run.json").is_file():
             present = cls.latest(runs)
@@ -210,7 +210,8 @@ def _named(path: Path, option: str) -> Path:
     name = path.stem if is_archive(path) else path.name
     if not ID.fullmatch(name):
         raise RecordError(
-            f"{option}={path}: a run's name has letters, digits, '_', '.' and '-', and begins with a letter or a digit; rename it"
+            f"{option}={path}: a run's name has letters, digits, '_', '.' and '-', and begins with a letter or a digit; "
+            "rename it"
         )
     return path
 
