@@ -16,6 +16,7 @@ from repro.runs.attempts import AttemptRecord
 from repro.runs.description import RunDescription
 from repro.runs.plan import BENCH, SMOKE, Plan
 from repro.runs.record import Run
+from repro.runs.unit import configuration
 from repro.utils.errors import PlanError
 
 SCHEMA = "repro/compare/1"
@@ -187,9 +188,10 @@ def _differences(one: dict, two: dict) -> dict[str, tuple]:
 
 
 def _settings(result: Result) -> dict:
-    config = {key: value for key, value in result.unit.config.as_json().items() if key != "case"}
-    rule = result.unit.rule
-    return {**config, "precision": result.unit.precision, "rule": {"kind": rule.kind, **rule.parameters}}
+    """What makes a unit's configuration, by name."""
+    config, precision, framework, program, variant, (kind, parameters) = configuration(result.unit)
+    about = {"precision": precision, "framework": framework, "program": program, "variant": variant}
+    return {**config, **about, "rule": {"kind": kind, **parameters}}
 
 
 def _pair(first: Result, second: Result, scale: str, tolerance: float) -> Pair:

@@ -6,13 +6,14 @@ of each attempt. For instance, the throughput of every configuration over all ru
     from repro.analysis import frames
 
     attempts = frames.load("runs/*")
-    succeeded = attempts[attempts.status == "ok"]
+    succeeded = attempts[(attempts.kind == "bench") & (attempts.status == "ok")]
     by = ["gpu", "unit", "framework", "program"]
     print(succeeded.groupby(by, dropna=False).throughput_samples_per_s.agg(["median", "count"]))
 
-A repeat that was retried has several attempts, so filter by `status` before you aggregate. What is not known is
-missing (`pandas.NA`, or NaN in floats), never 0 or an empty text. The columns, with dtype and unit of each, are
-`COLUMNS` and `ITERATION_COLUMNS`; names end in the unit where there is one.
+Only runs of the kind bench measure speed, for instance those of the kind profile are traced, and a repeat that was
+retried has several attempts: filter by `kind` and `status` before you aggregate. What is not known is missing
+(`pandas.NA`, or NaN in floats), never 0 or an empty text. The columns, with dtype and unit of each, are `COLUMNS` and
+`ITERATION_COLUMNS`; names end in the unit where there is one.
 """
 
 import json
@@ -37,7 +38,8 @@ TIME = "datetime64[us, UTC]"
 RUN_COLUMNS = {
     "run": ("string", "run: the name of its folder"),
     "created": (TIME, "when the run was planned"),
-    "scale": ("string", "published, smoke, or the kind of a run that does not measure speed"),
+    "kind": ("string", "what the run is for: bench measures speed; curves, convergence, profile and rehearsal do not"),
+    "scale": ("string", "size of what is trained: published, smoke or reduced"),
     "device": ("string", "cuda or cpu"),
     "host": ("string", "host that planned the run; on a cluster the controller"),
     "cluster": ("string", "name of the cluster; missing on one machine"),
@@ -243,12 +245,13 @@ def _run_row(run: Run, description: RunDescription) -> dict:
     return {
         "run": run.id,
         "created": description.created,
+        "kind": plan.kind,
         "scale": plan.scale,
         "device": plan.device,
         "host": environment.host,
         "cluster": (environment.cluster or {}).get("name"),
         "gpu": environment.of_gpus("name") or None,
-        "host_gpus": len(environment.gpus),
+        "host_gpus": description.gpu_count,
         "software_stack": environment.stack_name or None,
         "git_commit": environment.git_commit,
         "git_changed_files": environment.git_changed_files,

@@ -14,7 +14,7 @@ CLASSES = (
         r"convolve|conv2d|_conv(?!ert)|conv_|fprop|dgrad|wgrad|winograd|fft[12]d|implicit_gemm|batch_gemm_kernel1x1|"
         r"gemm_cf32|scalePackedTensor|flip_filter",
     ),
-    ("matrix", N_("Matrix products"), r"gemm|gemv|nvjet|splitK|cublas|cutlass"),
+    ("matrix", N_("Matrix products"), r"gemm|gemv|[mM]at[mM]ul|nvjet|splitK|cublas|cutlass"),
     (
         "optimizer",
         N_("Optimizer, gradient norm"),
@@ -45,18 +45,33 @@ CLASSES = (
     (
         "elementwise",
         N_("Activation, bias, other elementwise"),
-        r"[eE]lementwise|BiasAdd|Gelu|Relu|Tanh|activation_|op_tensor|[rR]educe|\bAdd|triton_(poi|per|red)",
+        r"[eE]lementwise|BiasAdd|Gelu|Relu|Tanh|activation_|op_tensor|[rR]educe|\bAdd",
     ),
     (OTHER, N_("Other"), r""),
 )
-"""Name, title and pattern of each class; a kernel belongs to the first whose pattern its name holds.
+"""Name, title and pattern of each class; a kernel is in the first whose pattern its name holds, after those of FUSED.
 
 Complex matrix products (cf32) are part of cuDNN's convolutions by Fourier transform. Sums over rows or columns, which
 are mostly gradients of biases, count as elementwise. What PyTorch fuses into a matrix product, such as a bias,
 cannot be separated from it, and neither can a sum that OneFlow computes as a product with ones.
 """
+FUSED = (
+    ("convolution", r"^triton_tem_\w*convolution"),
+    ("matrix", r"^triton_tem_"),
+    ("norm", r"^triton_(per|red)_\w*(layer|batch)_norm"),
+    ("softmax", r"^triton_(per|red)_\w*(softmax|nll_loss)"),
+    ("elementwise", r"^triton_"),
+)
+"""Class and pattern of the kernels that torch.compile fuses; they are tried first.
+
+Their names list every operator that a part was taken from, such as the convolution whose bias is added. What they
+compute follows from their kind: templates (tem) compute products, reductions (per, red) statistics and sums, and all
+others work element by element, also where they apply a normalisation.
+"""
 TITLES = {name: title for name, title, _pattern in CLASSES}
-PATTERNS = [(name, re.compile(pattern)) for name, _title, pattern in CLASSES]
+PATTERNS = [
+    (name, re.compile(pattern)) for name, pattern in (*FUSED, *((name, pattern) for name, _title, pattern in CLASSES))
+]
 NOISE = re.compile(r"^void |\(anonymous namespace\)::|\bat::native::|\bstd::")
 
 

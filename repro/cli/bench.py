@@ -78,6 +78,7 @@ def bench(
             iterations=iterations,
             precision=precision or None,
             baselines=variants,
+            named=bool(baselines),
             programs=program,
         )
         plan = chosen_launcher.plan(chosen, wanted)

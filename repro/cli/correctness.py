@@ -188,6 +188,7 @@ def profile(
             max_gpus=max_gpus,
             precision=precision or None,
             baselines=variants,
+            named=bool(baselines),
             programs=program,
         )
         return PlannedRun(plan=as_profile(chosen_launcher.plan(chosen, wanted)), baseline=baseline)

@@ -11,19 +11,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from repro.cli import bench, correctness, plan, preflight, rehearse
 from repro.cli.options import LOCAL, REMOTE, AttemptOptions, LibraryOptions, refuse_misplaced
-from repro.cli.session import chosen_cases
-from repro.cli.settings import Exit, Invocation, OptionError, task
+from repro.cli.session import OF_ANY_RUN, chosen_cases
+from repro.cli.settings import Exit, Invocation, OptionError, OptionTask, task
 from repro.models.registry import spec_of
+from repro.planning.plan import Wanted, make_plan, refuse_idle, runnable
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
 from repro.runs.files import read_json
 from repro.runs.plan import SMOKE
 from repro.runs.record import write_json
 from repro.targets import command_line
-from repro.utils.errors import BAD_INPUT, FAILED, INTERRUPTED
+from repro.utils.errors import BAD_INPUT, FAILED, INTERRUPTED, ReproError
 from repro.utils.signals import heed_signals
 
 if TYPE_CHECKING:
     from repro.published.cases import Case
+    from repro.runs.unit import Unit
 
 Scale = Literal["smoke", "published"]
 STEPS = ("rehearse", "preflight", "bench", "curves", "convergence", "profile")
@@ -32,11 +34,6 @@ NOT_KEPT = ("rehearse",)
 """Tasks whose runs are no result of a host."""
 FOR_BENCH = ("CASES", "MAX_GPUS", "ITERATIONS", "REPEATS")
 """Variables that mean something else to the tasks after the bench, or much time."""
-FOR_RUN = (
-    *("CLUSTER", "LAUNCHER", "SIDE_BY_SIDE", "RUNS", "RETRIES", "STALL_TIMEOUT", "ATTEMPT_TIMEOUT", "PORT", "JOBS"),
-    *("STACK", "CUBLAS", "CUDNN", "CUPTI", "MODEL"),
-)
-"""Variables that a run which goes on does not have from its plan."""
 GOES_ON = "interrupted; the same command goes on"
 
 
@@ -81,9 +78,12 @@ def reproduce(
     host = host or Path(cluster or "").name
     if cluster and scale != SMOKE:
         _require_gpus_of(cluster)
-    planned = _planned(model, cases, steps=steps, cluster=cluster, scale=scale, gpus=0 if cluster else gpu_count())
+    gpus = 0 if cluster else gpu_count()
+    planned = _planned(model, cases, steps=steps, cluster=cluster, scale=scale, gpus=gpus)
     outer = {name: text for name, text in invocation.texts.items() if name != "HOST"}
     commands = [Step(step.task, step.given(outer, options_of(step.task))) for step in planned]
+    if baselines and not cluster:
+        commands = with_runnable(commands, baselines, gpus)
     journal = Journal(runs / f"reproduce-{host}.json")
 
     heed_signals()
@@ -199,8 +199,8 @@ def call(step: Step) -> int:
         return status
 
 
-def options_of(task: str) -> set[str]:
-    """The variables that the task of a step has."""
+def _task_of(name: str) -> OptionTask:
+    """The task of a step."""
     steps = (
         plan.plan,
         preflight.preflight,
@@ -210,8 +210,13 @@ def options_of(task: str) -> set[str]:
         correctness.convergence,
         correctness.profile,
     )
-    (step,) = (candidate for candidate in steps if candidate.target == task)
-    return {option.variable for option in step.options.values()}
+    (step,) = (candidate for candidate in steps if candidate.target == name)
+    return step
+
+
+def options_of(task: str) -> set[str]:
+    """The variables that the task of a step has."""
+    return {option.variable for option in _task_of(task).options.values()}
 
 
 @dataclass(frozen=True)
@@ -228,9 +233,14 @@ class Step:
             name: value for name, value in outer.items() if name in accepted and name not in dropped
         } | self.variables
 
+    def with_baselines(self, names: Iterable[str]) -> Step:
+        """The step with these baselines, or without any."""
+        others = {name: value for name, value in self.variables.items() if name not in ("BASELINES", "BASELINE_PYTHON")}
+        return Step(self.task, self.variables | {"BASELINES": ",".join(names)} if names else others)
+
     def going_on(self, run: str) -> Step:
         """The step that goes on with its run, which knows what was planned."""
-        variables = {name: value for name, value in self.variables.items() if name in FOR_RUN}
+        variables = {name: value for name, value in self.variables.items() if name in OF_ANY_RUN}
         return Step(self.task, variables | {"RUN": run})
 
     def __str__(self) -> str:
@@ -278,6 +288,31 @@ def plan_cluster_steps(cases: Iterable[Case], tasks: Iterable[str] = STEPS, rehe
     steps = [Step("plan")] if "bench" in tasks and not rehearsed else []
     dropped = {*(("convergence",) if not learns else ()), *(("rehearse",) if rehearsed else ())}
     return steps + [Step(task) for task in CLUSTER_STEPS if task in tasks and task not in dropped]
+
+
+def with_runnable(steps: list[Step], names: tuple[str, ...], gpus: int) -> list[Step]:
+    """The steps, each with those of the baselines that can run one of its cases on one machine.
+
+    PlanError for a baseline that none of them can run.
+    """
+    units = [_units(step, gpus) if "BASELINES" in step.variables else () for step in steps]
+    if every := [unit for of_step in units for unit in of_step]:
+        refuse_idle(every, names)
+    return [
+        step.with_baselines(runnable(of_step, names)) if of_step else step
+        for step, of_step in zip(steps, units, strict=True)
+    ]
+
+
+def _units(step: Step, gpus: int) -> tuple[Unit, ...]:
+    """What a step trains, without its baselines; nothing where it cannot be planned, which its task says."""
+    values = _task_of(step.task).of_variables(step.variables)
+    changes = {name: values[name] for name in ("max_gpus", "iterations", "precision") if name in values}
+    try:
+        cases = chosen_cases(values.get("model", "all"), values.get("cases"))
+        return make_plan(cases, gpus, Wanted(**changes)).units
+    except ReproError:
+        return ()
 
 
 class Journal:

@@ -235,7 +235,7 @@ def compare(invocation: Invocation, runs: tuple[str, ...] = (), tolerance: float
     from repro.runs.files import reading
     from repro.runs.record import Run
 
-    first, second = (Run.find(name) for name in runs)
+    first, second = (Run.find(name, option="RUNS") for name in runs)
     with reading(Path(" ".join(runs))):
         comparison = compared(first, second, tolerance)
     with exit_statuses(FAILED):
@@ -253,7 +253,7 @@ def _check_compare(values: Mapping[str, Any]) -> None:
     """Refuse other than two runs that there are."""
     from repro.runs.record import Run
 
-    if len(values["runs"]) != 2 or len({Run.find(name).path.resolve() for name in values["runs"]}) < 2:
+    if len(values["runs"]) != 2 or len({Run.find(name, option="RUNS").path.resolve() for name in values["runs"]}) < 2:
         raise OptionError('RUNS="A B": name the two runs to compare, each once; a run equals itself')
 
 

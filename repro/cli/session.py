@@ -9,11 +9,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from repro.cli.options import RunOptions, RuntimeOptions
+from repro.cli.options import LibraryOptions, RunOptions, RuntimeOptions
 from repro.cli.settings import Exit, Invocation, exit_statuses
 from repro.images.stack import Libraries
 from repro.targets import command_line
@@ -32,8 +32,11 @@ if TYPE_CHECKING:
     from repro.runs.record import Run
 
 SMOKE_STALL_TIMEOUT_S, STALL_TIMEOUT_S = 120, 900
-OF_A_PLAN = ("CASES", "PROGRAM", "SCALE", "MAX_GPUS", "PRECISION", "ITERATIONS", "REPEATS", "BASELINES", "DATA")
-"""Options that only the plan of a new run reads."""
+OF_ANY_RUN = {
+    *(option.name.upper() for group in (RunOptions, LibraryOptions, RuntimeOptions) for option in fields(group)),
+    *("MODEL", "JOBS", "CUPTI", "BASELINE_PYTHON", "DRY_RUN"),
+}
+"""Options that a run which goes on reads as well; all others are of its plan."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +77,7 @@ class Session:
         refuse_other_code(run, trainer_command())
         with occupied(run):
             pass  # refused before anything starts; `carry_out` holds it
-        if unread := [name for name in OF_A_PLAN if name in self.invocation.texts]:
+        if unread := [name for name in self.invocation.texts if name not in OF_ANY_RUN]:
             print(f"RUN={run.id} goes on as it was planned, without {', '.join(unread)}", file=sys.stderr)
         return run
 

@@ -6,14 +6,13 @@ import platform
 import re
 import subprocess
 from collections.abc import Iterable
-from itertools import takewhile
 from pathlib import Path
 
 from repro.images.jit_cache import jit_cache
 from repro.images.stack import Stack, kit_description
 from repro.launch.agent.gpus import UnreadableGpus
 from repro.launch.agent.gpus import gpus as gpus_with
-from repro.runs.environment import Environment
+from repro.runs.environment import Environment, shown_by
 from repro.runs.history import FOREIGN, owned_by_another
 from repro.utils.errors import PlanError, ReproError
 from repro.utils.paths import ROOT, sha256
@@ -123,15 +122,13 @@ def usable_gpus() -> list[dict]:
 def _visible(present: list[dict]) -> list[str]:
     """Which of the GPUs that are present may be used, as `visible_gpus`.
 
-    As CUDA reads it, an empty value hides all GPUs, and -1 hides those behind it. Parts of a GPU (MIG) are not looked
-    for, and count as whole ones.
+    Parts of a GPU (MIG) are not looked for, and count as whole ones.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     numbers = [str(number) for number in range(len(present))]
     if visible is None:
         return numbers
-    names = [name.strip() for name in visible.split(",")] if visible.strip() else []
-    shown = list(takewhile(lambda name: name != "-1", names))
+    shown = shown_by(visible)
     for place, name in enumerate(shown):
         reason = "is named twice" if name in shown[:place] else None if _is_gpu(name, present) else "is not here"
         if reason:

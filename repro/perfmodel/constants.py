@@ -103,7 +103,8 @@ class Coverage:
     """How a generation's expectations held where they were not fitted.
 
     `within` of the `checked` trainings, on which nothing was fitted, lie within 1 + `factor` of the expectation. That is
-    what nine in ten of a half of the trainings lie within, each left out of its own fit, of the half where it is larger.
+    what nine in ten trainings of a half lie within, each left out of its own fit and taken where it is furthest off, of
+    the half where it is larger.
     """
 
     fitted: int

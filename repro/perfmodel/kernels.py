@@ -76,16 +76,15 @@ def error(measurement: MeasuredTraining, constants: Constants) -> float:
 def left_out_factor(measurements: Sequence[MeasuredTraining], constants: Constants) -> float:
     """Within which nine in ten of the trainings lie, less one, each of them left out of the fit, with all its GPUs.
 
-    Infinite if no group has two trainings, so that nothing is known of it.
+    A training counts once, where it is furthest off: on several GPUs its errors are much the same, and would count as
+    several. Infinite if no group has two trainings besides one, so that nothing is known of it.
     """
-    left_out = []
-    for measurement in measurements:
-        others = fit_kernels((other for other in measurements if _others(measurement, other)), constants).get(
-            measurement.group
-        )
-        if others:
-            left_out.append(math.expm1(error(measurement, others.on(constants))))
-    return summary(left_out).level if left_out else math.inf
+    furthest = []
+    for (group, job), mine in by_key(measurements, lambda measurement: (measurement.group, measurement.job)).items():
+        rest = (other for other in measurements if other.group == group and other.job != job)
+        if kernels := fit_kernels(rest, constants).get(group):
+            furthest.append(max(abs(error(measurement, kernels.on(constants))) for measurement in mine))
+    return summary(map(math.expm1, furthest)).level if furthest else math.inf
 
 
 def coverage(
@@ -98,10 +97,6 @@ def coverage(
         if measurement.group in kernels
     ]
     return len(errors), sum(abs(deviation) <= math.log1p(factor) for deviation in errors)
-
-
-def _others(one: MeasuredTraining, other: MeasuredTraining) -> bool:
-    return other.group == one.group and other.job != one.job
 
 
 def calibrate(

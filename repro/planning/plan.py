@@ -1,7 +1,7 @@
 """Plans a run: published cases in their shapes on GPUs, or in tiny shapes with the same layouts on any machine."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from repro.planning.derived import in_precision, shrink, shrunk_cases, with_iterations, with_port
@@ -48,6 +48,7 @@ class Wanted:
         a derived case.
     precision : "fp32", "tf32" or "amp" for all cases; a case published in another precision becomes a derived case.
     baselines : names of `repro.models.variants.VARIANTS` to run right after each unit that they can run.
+    named : whether somebody named these baselines, so that one that runs nowhere is refused; those by default are not.
     programs : which training programs run each case, of `repro.models.programs.KINDS`; several run in turn.
     """
 
@@ -57,6 +58,7 @@ class Wanted:
     iterations: int | None = None
     precision: str | None = None
     baselines: tuple[str, ...] = ()
+    named: bool = True
     programs: tuple[str, ...] = DEFAULT_PROGRAMS
 
     def check(self) -> None:
@@ -198,17 +200,25 @@ def _in_turn(units: Sequence[Unit], wanted: Wanted) -> tuple[Unit, ...]:
     for unit in units:
         group = in_programs(unit, wanted.programs, same_losses=unit.config.device == "cpu")
         ordered += [*group, *_baselines(group[0], wanted.baselines)]
-    _refuse_idle(ordered, wanted.baselines)
+    if wanted.named:
+        refuse_idle(ordered, wanted.baselines)
     return tuple(ordered)
 
 
-def _refuse_idle(units: Sequence[Unit], names: tuple[str, ...]) -> None:
-    """PlanError if a variant runs beside no unit; one of those by default may where another of them does."""
+def runnable(units: Iterable[Unit], names: Iterable[str]) -> tuple[str, ...]:
+    """Those of the variants that can run one of the units."""
+    from repro.models.variants import refusal
+
+    configs = [unit.config.as_json() for unit in units]
+    return tuple(name for name in names if any(refusal(config, name) is None for config in configs))
+
+
+def refuse_idle(units: Sequence[Unit], names: tuple[str, ...]) -> None:
+    """PlanError if a variant can run none of the units; one of those by default may where another of them does."""
     from repro.models.variants import DEFAULT, refusal
 
-    ran = {unit.variant for unit in units}
-    idle = set(names) - ran - (set(DEFAULT) if ran & set(DEFAULT) else set())
-    for name in sorted(idle):
+    run = set(runnable(units, names))
+    for name in sorted(set(names) - run - (set(DEFAULT) if run & set(DEFAULT) else set())):
         reasons = dict.fromkeys(
             reason for unit in units if not unit.baseline_of and (reason := refusal(unit.config.as_json(), name))
         )

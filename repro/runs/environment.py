@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from repro.published.trainer_config import COUNT, RANKS
@@ -107,3 +108,9 @@ class Environment:
     def as_json(self) -> dict:
         """What `run.json` has of it."""
         return as_json(self, WRITTEN_AS_NULL) | {"gpus": list(self.gpus)}
+
+
+def shown_by(visible: str) -> list[str]:
+    """The names of GPUs in a CUDA_VISIBLE_DEVICES: as CUDA reads it, an empty one hides all, and -1 those behind it."""
+    names = [name.strip() for name in visible.split(",")] if visible.strip() else []
+    return list(takewhile(lambda name: name != "-1", names))

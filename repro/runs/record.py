@@ -84,39 +84,41 @@ class Run:
         return cls(folder)
 
     @classmethod
-    def open(cls, run_id: str, runs: Path = RUNS) -> "Run":
-        """The folder of an existing run, or an error that names those there are."""
+    def open(cls, run_id: str, runs: Path = RUNS, option: str = "RUN") -> "Run":
+        """The folder of an existing run, or an error that names the option and those there are."""
         folder = runs / run_id[:SHOWN]
         if is_archive(folder):
             raise RecordError(
-                f"RUN={one_line(run_id, SHOWN)}: an archive is never changed, so no run goes on in it; unpack it into a folder "
-                f"of {runs}/, and name that folder"
+                f"{option}={one_line(run_id, SHOWN)}: an archive is never changed, so no run goes on in it; unpack it into a "
+                f"folder of {runs}/, and name that folder"
             )
         if not ID.fullmatch(run_id) or not (folder / "run.json").is_file():
             present = cls.latest(runs)
             hint = f"the latest: {', '.join(present)}" if present else f"there is none in {runs}/"
-            raise RecordError(f"RUN={one_line(run_id, SHOWN)}: no such run; {hint}")
+            raise RecordError(f"{option}={one_line(run_id, SHOWN)}: no such run; {hint}")
         return cls(folder)
 
     @classmethod
-    def find(cls, name: str | None, runs: Path = RUNS) -> "Run":
+    def find(cls, name: str | None, runs: Path = RUNS, option: str = "RUN") -> "Run":
         """The run with this name in `runs`, or with this folder or archive anywhere; without a name, the latest.
 
-        RecordError if there is no such run, or if an archive cannot be read or has none.
+        RecordError, which names the option, if there is no such run, or if an archive cannot be read or has none.
         """
         if name and (any(len(os.fsencode(part)) > 255 for part in name.split("/")) or "\0" in name):
-            return cls.open(name, runs)
+            return cls.open(name, runs, option)
         if name and is_archive(Path(name)):
             file = next((path for path in (Path(name), runs / name) if path.is_file()), None)
             if file is None:
-                raise RecordError(f"RUN={name}: no such archive, neither here nor in {runs}/")
-            run = cls(_named(file.resolve()))
+                raise RecordError(f"{option}={name}: no such archive, neither here nor in {runs}/")
+            run = cls(_named(file.resolve(), option))
             if not (run.files / "run.json").is_file():
-                raise RecordError(f"RUN={name}: there is no run.json in it; name an archive that `make archive` wrote")
+                raise RecordError(
+                    f"{option}={name}: there is no run.json in it; name an archive that `make archive` wrote"
+                )
             return run
         if name and ("/" in name or not (runs / name).is_dir()) and (Path(name) / "run.json").is_file():
-            return cls(_named(Path(name).resolve()))
-        return cls.open(name or next(iter(cls.latest(runs)), ""), runs)
+            return cls(_named(Path(name).resolve(), option))
+        return cls.open(name or next(iter(cls.latest(runs)), ""), runs, option)
 
     @staticmethod
     def latest(runs: Path = RUNS) -> list[str]:
@@ -203,12 +205,13 @@ class Run:
         return folder
 
 
-def _named(path: Path) -> Path:
+def _named(path: Path, option: str) -> Path:
     """A run's folder or archive; RecordError if its name is none that a run's report could be filed under."""
     name = path.stem if is_archive(path) else path.name
     if not ID.fullmatch(name):
         raise RecordError(
-            f"RUN={path}: a run's name has letters, digits, '_', '.' and '-', and begins with a letter or a digit; rename it"
+            f"{option}={path}: a run's name has letters, digits, '_', '.' and '-', and begins with a letter or a digit; "
+            "rename it"
         )
     return path
 

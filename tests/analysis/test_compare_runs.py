@@ -133,13 +133,22 @@ def test_another_configuration_under_one_name_is_marked_and_not_compared(tmp_pat
         assert phrase in text and key in text
 
 
-def test_tf32_is_another_precision(tmp_path):
-    """A trainer's own configuration says fp32 for both."""
+@pytest.mark.parametrize(
+    ("key", "change"),
+    [
+        ("precision", {"tf32": True}),
+        ("framework", {"framework": "pytorch"}),
+        ("program", {"program": "tuned"}),
+        ("variant", {"variant": "pytorch-compiled"}),
+    ],
+)
+def test_a_configuration_is_what_it_is_on_a_host_s_page(tmp_path, key, change):
+    """A trainer's own configuration is the same in both."""
     first = published_run(tmp_path, [EIGHT], label="first")
     second = published_run(tmp_path, [EIGHT], label="second")
-    rewrite(second, lambda description: unit(description, EIGHT).update(tf32=True))
+    rewrite(second, lambda description: unit(description, EIGHT).update(change))
     (pair,) = compare(first, second).pairs
-    assert (list(pair.different), pair.outcome) == (["precision"], "none")
+    assert (list(pair.different), pair.outcome) == ([key], "none")
 
 
 def test_another_measuring_rule_is_another_configuration(tmp_path):
@@ -232,7 +241,7 @@ def test_the_task_prints_a_table_and_writes_beside_the_first(task, tmp_path):
         ("", "name the two runs"),
         ("only-one", "name the two runs"),
         ("a b c", "name the two runs"),
-        ("no such", "RUN=no"),
+        ("no such", "RUNS=no"),
     ],
 )
 def test_wrong_runs_are_refused(task, runs, message):

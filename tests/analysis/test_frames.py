@@ -12,7 +12,7 @@ import pytest
 from repro.analysis import frames
 from repro.analysis.results import result_frame, results_csv, results_of, summarise, write_results_parquet
 from repro.published.cases import load_catalogue
-from repro.runs.record import RecordError, Run
+from repro.runs.record import RecordError, Run, read_json, write_json
 from tests.support.kept import bench_run
 from tests.support.synthetic import add_attempt, published_run
 
@@ -75,6 +75,23 @@ def test_baselines_are_named_by_their_variant(tmp_path):
     )
 
 
+def test_runs_that_do_not_measure_speed_can_be_told_from_those_that_do(tmp_path):
+    for label, kind in (("speed", "bench"), ("traced", "profile")):
+        run = published_run(tmp_path, [SINGLE], (1.0,), label=label)
+        description = read_json(run.folder / "run.json")
+        description["plan"]["kind"] = kind
+        write_json(run.folder / "run.json", description)
+    found = frames.load(tmp_path / "*")
+    assert list(found.kind) == ["bench", "profile"] and set(found.scale) == {"published"}
+
+
+def test_the_gpus_of_a_run_are_those_that_it_could_use(tmp_path):
+    run = published_run(tmp_path, [SINGLE], (1.0,))
+    description = read_json(run.folder / "run.json")
+    write_json(run.folder / "run.json", description | {"command": "make bench CUDA_VISIBLE_DEVICES=0,3"})
+    assert list(frames.load(run).host_gpus) == [2]
+
+
 def test_sources_are_folders_globs_and_runs(runs):
     by_folder = frames.load(runs / "first")
     pd.testing.assert_frame_equal(by_folder, frames.load(Run(runs / "first")))
@@ -113,7 +130,7 @@ def test_a_row_per_iteration(tmp_path):
 
 
 def test_the_example_in_the_documentation_runs(runs, monkeypatch):
-    example = textwrap.dedent(frames.__doc__.partition(":\n\n")[2].partition("\n\nA repeat")[0])
+    example = textwrap.dedent(frames.__doc__.partition(":\n\n")[2].partition("\n\nOnly runs")[0])
     assert "frames.load" in example
     monkeypatch.chdir(runs.parent)
     output = io.StringIO()

@@ -51,12 +51,15 @@ NAMES = {
         "void cudnn::winograd::winograd3x3Kernel<float, float, 1, 4, 8, false>(cudnn::maxwell::winograd::KernelParams)",
         "void fft2d_r2c_32x32<float, false, 0u, false>(float2*, float const*, int, int, int, int, int, int, int, int",
         "void precomputed_convolve_sgemm<float, 128, 6, 7, 3, 3, 5, 1, false>(int, int, int, float const*, int, float*",
+        "triton_tem_fused_convolution_native_batch_norm_1",
         "void scalePackedTensor_kernel<float, float>(cudnnTensor4dStruct, float*, float)",
     ],
     "matrix": [
         "void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>(cutlass_80_simt_sgemm_256x128_8x4_nn_ali",
         "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x64x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4_execute_ke",
         "nvjet_sm90_hsh_256x128_64x4_1x2_h_bz_coopA_TNT",
+        "cudnn_generated_fort_native_sm90_matMul_knob_2_128x128x32_5_0",
+        "triton_tem_fused_mm_relu_3",
         "void cublasLt::splitKreduce_kernel<32, 16, int, float, float, float, float, false, float, float, float, true",
     ],
     "optimizer": [
@@ -78,8 +81,11 @@ NAMES = {
         "void at::native::(anonymous namespace)::cunn_SoftMaxBackward<4, float, float, float, at::native::LogSoftMax",
         "void at::native::(anonymous namespace)::fused_dropout_kernel_vec<float, float, unsigned int, 1, 4, bool>(at",
         "void at::native::vectorized_elementwise_kernel<4, at::native::(anonymous namespace)::masked_scale_kernel<bool",
+        "triton_per_fused__log_softmax_mul_nll_loss_forward_sub_sum_view_9",
     ],
     "norm": [
+        "triton_red_fused_convolution_backward_div_expand_native_batch_norm_backward_nll_loss_forward_threshold_backward",
+        "triton_per_fused__to_copy_add_embedding_dense_backward_native_dropout_backward_native_layer_norm_backward_nll",
         "void cuda::layer_norm::LayerNormGradWarpImpl<cuda::layer_norm::DirectLoad<float, float>, (anonymous namespa",
         "void cudnn::detail::bn_bw_1C11_singleread<float, 512, true, 1, 2, 0>(float, float, float, float, cudnnTensor",
         "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 128, true, 1, true>(cudnnTensorStruct, float const*",
@@ -104,6 +110,9 @@ NAMES = {
         "void cub::DeviceSegmentedReduceKernel<cub::DeviceReducePolicy<float const, float, int, cub::Sum>::Policy600, "
         "PermutationIterator<float const",
         "void (anonymous namespace)::ReluBackwardGpu<float>(long, int const*, float const*, float*)",
+        "triton_poi_fused_convolution_backward_native_batch_norm_backward_nll_loss_forward_threshold_backward_66",
+        "triton_poi_fused__native_batch_norm_legit_functional_add_relu_11",
+        "triton_red_fused__to_copy_native_dropout_backward_sum_view_18",
         "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul",
         "void at::native::reduce_kernel<128, 4, at::native::ReduceOp<float, at::native::func_wrapper_t<float, at::na",
     ],

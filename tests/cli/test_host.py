@@ -9,10 +9,20 @@ from types import SimpleNamespace
 import pytest
 
 from repro.bootstrap import needs_of
-from repro.cli.host import STEPS, Journal, Step, carry_out, options_of, plan_cluster_steps, plan_steps
+from repro.cli.host import (
+    STEPS,
+    Journal,
+    Step,
+    carry_out,
+    options_of,
+    plan_cluster_steps,
+    plan_steps,
+    with_runnable,
+)
 from repro.cli.report import _verify_kept
 from repro.cli.settings import Exit, OptionError
 from repro.published.cases import load_catalogue
+from repro.utils.errors import PlanError
 from tests.support.clusters import cpu_inventory
 from tests.support.paths import ROOT
 from tests.support.patience import patience
@@ -55,6 +65,44 @@ def test_a_step_sees_what_concerns_it(task, kept):
     given = Step(task, {"ONLY": "disk"}).given(outer, options_of(task))
     assert given["ONLY"] == "disk"
     assert given.keys() == {"ONLY"} | kept
+
+
+def given(names, *texts, gpus=1):
+    """The baselines of each bench and profile of `make reproduce`, by task and model; None where it has none."""
+    outer = {"BASELINES": ",".join(names), "BASELINE_PYTHON": "x"} | dict(text.split("=") for text in texts)
+    cases = CATALOGUE.select(None, outer.get("CASES"))
+    planned = [Step(step.task, step.given(outer, options_of(step.task))) for step in plan_steps(cases, gpus=gpus)]
+    steps = [step for step in with_runnable(planned, names, gpus) if step.task in ("bench", "profile")]
+    assert all(("BASELINES" in step.variables) == ("BASELINE_PYTHON" in step.variables) for step in steps)
+    return {(step.task, step.variables["MODEL"]): step.variables.get("BASELINES") for step in steps}
+
+
+def test_a_step_has_the_baselines_that_its_model_can_run():
+    found = given(("pytorch", "megatron"))
+    for task in ("bench", "profile"):
+        assert found[task, "gpt"] == "pytorch,megatron" and found[task, "resnet50"] == found[task, "bert"] == "pytorch"
+    assert given(("megatron",))["bench", "resnet50"] is None
+    assert given(("megatron", "pytorch-channels-last"))["bench", "resnet50"] == "pytorch-channels-last"
+
+
+def test_a_step_has_the_baselines_that_its_cases_can_run_on_the_gpus_that_are_here():
+    assert given(("pytorch-tf32",))["bench", "gpt"] is None, "its cases are in AMP"
+    assert given(("pytorch-tf32",), "PRECISION=tf32")["bench", "gpt"] == "pytorch-tf32"
+    tensor_parallel = "CASES=MP_1x8x1_16_1536x16"
+    assert given(("pytorch",), tensor_parallel, "MAX_GPUS=1")["bench", "gpt"] == "pytorch", "the layout is shrunk"
+    assert given(("pytorch",), tensor_parallel)["bench", "gpt"] == "pytorch", "no case fits, which the bench says"
+
+
+@pytest.mark.parametrize(
+    ("names", "cases", "message"),
+    [
+        (("pytorch", "megatron"), "bert_1n1g_bs96", "BASELINES=megatron can run none of these cases: .*not bert"),
+        (("pytorch",), "MP_1x8x1_16_1536x16", "BASELINES=pytorch can run none of these cases: layout.tensor"),
+    ],
+)
+def test_a_baseline_that_no_step_can_run_is_refused(names, cases, message):
+    with pytest.raises(PlanError, match=message):
+        given(names, f"CASES={cases}", gpus=8)
 
 
 def test_what_the_whole_needs_is_what_its_parts_need():
@@ -245,6 +293,21 @@ def test_gpus_are_those_that_a_run_may_use(task, tmp_path, monkeypatch, visible,
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     done = task("reproduce", HOST="x")
     assert done.returncode == 2 and message in done.stderr
+
+
+def test_a_baseline_that_can_run_nothing_is_refused_before_the_first_step(task, tmp_path, monkeypatch):
+    lay_gpu(tmp_path, V100)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    done = task("reproduce", HOST="x", MODEL="bert", BASELINES="megatron")
+    assert done.returncode == 2 and "BASELINES=megatron can run none of these cases" in done.stderr
+    assert "== 1 of" not in done.stdout
+
+
+@pytest.mark.parametrize(("named", "status"), [({}, 0), ({"BASELINES": "pytorch-unfused"}, 2)])
+def test_a_bench_refuses_baselines_that_were_named_alone(task, named, status):
+    settings = {"MODEL": "resnet50", "SCALE": "smoke", "DRY_RUN": 1, "BASELINE_PYTHON": "cu102", **named}
+    done = task("bench", BASELINE_COMMAND="true", **settings)
+    assert done.returncode == status, done.stderr
 
 
 def test_an_unreadable_archive_hides_no_other_fault(tmp_path, monkeypatch):

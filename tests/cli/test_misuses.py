@@ -56,6 +56,8 @@ MISUSES = [
         2,
         r"BASELINE_PYTHON=/bin/true cannot run the baselines",
     ),
+    ("compare", {"RUNS": "a b"}, 2, "^RUNS=a: no such run"),
+    ("compare", {"RUNS": "x.zip y.zip"}, 2, r"^RUNS=x\.zip: no such archive"),
     ("compare", {"RUNS": "a"}, 2, "name the two runs to compare"),
     ("compare", {"RUNS": "a,a"}, 2, "name the two runs to compare, each once"),
     ("compare", {"RUNS": f"{KEPT},{KEPT.parent}/./{KEPT.name}"}, 2, "name the two runs to compare, each once"),
@@ -107,7 +109,10 @@ def test_an_archive_that_is_none_of_a_run_is_wrong_input_to_every_task(task, set
     (tmp_path / "cut.zip").write_bytes(KEPT.read_bytes()[:3000])
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as other:
         other.writestr("a.txt", "a")
-    for name, message in (("cut", "cannot be read as a ZIP archive.*; copy it again"), ("other", "no run.json in it")):
+    for name, message in (
+        ("cut", "cannot be read as a ZIP archive.*; copy it again"),
+        ("other", "^RUNS?=other.zip: .*no run.json in it"),
+    ):
         named = {"RUNS": f"{KEPT} {name}.zip"} if settings is None else {"RUN": f"{name}.zip", **settings}
         assert run(task, named.items()) == 2
         assert re.search(message, capsys.readouterr().err)

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from repro.cli.session import Session
+from repro.cli.session import OF_ANY_RUN, Session
+from repro.cli.tasks import find
 from repro.launch.attempt import Limits
 from tests.support import tasks
 from tests.support.paths import ROOT
@@ -117,6 +118,21 @@ def test_an_attempt_may_be_given_another_limit(task, tmp_path):
     failures = [json.loads(line)["failure"] for line in (run / "attempts.jsonl").read_text().splitlines()]
     assert {each["message"] for each in failures} == {"no end after {seconds:.0f} s, the limit for one run"}
     assert {each["values"]["seconds"] for each in failures} == {3}
+
+
+@pytest.mark.parametrize(
+    ("task", "planned"),
+    [
+        ("bench", "CASES PROGRAM SCALE MAX_GPUS PRECISION ITERATIONS REPEATS BASELINES DATA"),
+        ("rehearse", "CASES PROGRAM MAX_RANKS ITERATIONS"),
+        ("curves", "CASES PROGRAM REPEATS"),
+        ("convergence", "PROGRAM REPEATS"),
+        ("profile", "CASES PROGRAM MAX_GPUS PRECISION BASELINES"),
+    ],
+)
+def test_what_a_run_that_goes_on_does_not_read(task, planned):
+    options = [option.variable for option in find(task).options.values()]
+    assert [name for name in options if name not in OF_ANY_RUN] == planned.split()
 
 
 @pytest.mark.parametrize(

@@ -235,6 +235,11 @@ def test_a_variant_that_can_run_nothing_is_refused_by_name(model, cases, gpus, v
         make_plan(CATALOGUE.select(model, cases), gpus, Wanted(baselines=(variant,)))
 
 
+def test_a_variant_by_default_is_left_out_where_it_can_run_nothing():
+    wanted = Wanted(baselines=("pytorch-unfused",), named=False)
+    assert not any(unit.baseline_of for unit in make_plan(CATALOGUE.select("resnet50", "*1n1g*"), 1, wanted).units)
+
+
 def test_each_reason_why_a_variant_can_run_nothing_is_given_once():
     with pytest.raises(PlanError) as caught:
         make_plan(CATALOGUE.select(None, None), 0, Wanted(baselines=("megatron",)))

@@ -271,9 +271,10 @@ def _elsewhere(_: Callable, story: ModelReportData) -> Section:
         ),
     )
     after = _(
-        "Nine in ten of a half of the trainings lie within the factor when each is left out of the fit; it is that of the half "
-        "where it is larger. With the two halves exchanged, {exchanged}. Launches: the share of the modelled iteration spent only on launching kernels; where it is "
-        "large, the host is the bottleneck rather than the GPU."
+        "Nine in ten trainings of a half lie within the factor when each is left out of the fit; one on several GPUs "
+        "counts once, where it is furthest off. The factor is that of the half where it is larger. With the two halves "
+        "exchanged, {exchanged}. Launches: the share of the modelled iteration spent only on launching kernels; where it "
+        "is large, the host is the bottleneck rather than the GPU."
     ).format(exchanged=_("; ").join(_exchanged(_, story)))
     megatron = _(
         "Figures that others published for their own program, Megatron-LM on A100s, show how far the formulas for "
