@@ -10,7 +10,7 @@ from repro.report import numbers
 from repro.report.charts.coverage import AS_PUBLISHED, DERIVED
 from repro.report.charts.figure import gpus_text as gpus_count
 from repro.report.document import Block, Figure, Items, Section, Text
-from repro.report.host.cells import Written, figures_of, listed, subject
+from repro.report.host.cells import Written, figures_of
 from repro.report.host.configurations import baseline_name, baselines
 from repro.report.host.coverage import levels_of, units_run
 from repro.report.host.measured import current, factor, factors, ratio_span, span_by_rule
@@ -18,6 +18,7 @@ from repro.report.host.results import MeasuredHost
 from repro.report.host.rows import LEAST_SESSIONS, HostRow
 from repro.report.method import link
 from repro.report.run.programs import PROGRAMS
+from repro.report.names import listed, subject
 from repro.utils.grouping import by_key
 from repro.utils.i18n import N_, Translate
 from repro.utils.stats import Interval
