@@ -130,10 +130,10 @@ def test_each_configuration_is_one_row_with_its_ratios(reproduced):
 def test_programs_and_baselines_of_a_configuration_share_its_row(host):
     one = next(row for row in host.ratios if row.unit.world_size == 1)
 
-    def like(program, name, label):
+    def like(program, name, label, tf32=False):
         (measurement,) = one.measurements
-        unit = replace(measurement.result.unit, name=name, program=program)
-        base = replace(measurement.base.unit, variant=label)
+        unit = replace(measurement.result.unit, name=name, program=program, tf32=tf32)
+        base = replace(measurement.base.unit, variant=label, tf32=tf32)
         result, over = replace(measurement.result, unit=unit), replace(measurement.base, unit=base)
         return replace(one, measurements=(replace(measurement, result=result, base=over),))
 
@@ -141,7 +141,9 @@ def test_programs_and_baselines_of_a_configuration_share_its_row(host):
         like("published", "a", "pytorch"),
         like("tuned", "a.tuned", "pytorch"),
         like("tuned", "a.tuned", "pytorch-unfused"),
-        like("tuned", "a.tf32.tuned", "pytorch-tf32"),
+        like("tuned", "a.tf32.tuned", "pytorch-tf32", tf32=True),
+        like("published", "a", "pytorch-tf32"),
+        like("tuned", "a.tf32.tuned", "pytorch", tf32=True),
     ]
     first, second = configurations(rows)
     assert (first.name, second.name) == ("a", "a.tf32")
@@ -149,7 +151,19 @@ def test_programs_and_baselines_of_a_configuration_share_its_row(host):
         first.of(*pair) for pair in (("published", "pytorch"), ("tuned", "pytorch"), ("tuned", "pytorch-unfused"))
     ] == rows[:3]
     assert second.of("tuned", "pytorch") is rows[3], "in TF32 that is the baseline"
-    assert baselines(rows) == ["pytorch", "pytorch-unfused"]
+    assert first.of("published", "pytorch-tf32") is rows[4], "of a configuration in fp32 it is another than pytorch"
+    assert second.of("tuned", "pytorch-fp32") is rows[5]
+    assert baselines(rows) == ["pytorch", "pytorch-fp32", "pytorch-tf32", "pytorch-unfused"]
+    columns = [
+        column.title for column in measured.speed(ENGLISH, SimpleNamespace(ratios=rows, gains=[]))[0].blocks[0].columns
+    ]
+    assert columns[1:] == [
+        "Port / pytorch",
+        "Tuned / pytorch",
+        "Tuned / pytorch-fp32",
+        "Port / pytorch-tf32",
+        "Tuned / pytorch-unfused",
+    ]
 
 
 def test_scaling_and_layouts_are_those_of_the_run(reproduced):
