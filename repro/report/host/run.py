@@ -98,6 +98,12 @@ class KeptRun:
 def load_run(run: Run, versions: Versions) -> KeptRun:
     """Read a kept run; RecordError if it is not as it was recorded, or has figures that its raw output does not give."""
     evidence = require(run)
+    @property
+    def trained(self) -> list[Unit]:
+        """The units with a successful attempt."""
+        succeeded = {attempt.unit for attempt in self.attempts if attempt.status == "ok"}
+        return [unit for unit in self.plan.units if unit.name in succeeded]
+
     description, attempts = run.description(), steady.attempts(run)
     plan = description.plan
     results = summarise(plan, attempts)
