@@ -30,10 +30,10 @@ FRAMEWORKS = {"torch": "PyTorch", "megatron_core": "Megatron-Core"}
 
 
 def gpus_text(_: Translate, host: MeasuredHost) -> str:
-    """The GPUs of all runs: each model with the numbers of GPUs that runs used."""
+    """The GPUs of all runs: each model with the numbers of GPUs that the machines of the ranks have."""
     counts_by_gpu: dict[str, set[int]] = {}
-    for kept_run in host.runs:
-        names = [gpu["name"] for gpu in kept_run.gpus]
+    for machine in (machine for kept_run in host.runs for machine in kept_run.machines):
+        names = [gpu["name"] for gpu in machine.gpus]
         for gpu_name in dict.fromkeys(names):
             counts_by_gpu.setdefault(gpu_name, set()).add(names.count(gpu_name))
     return _(", ").join(_one_kind(_, gpu_name, sorted(counts)) for gpu_name, counts in counts_by_gpu.items())
