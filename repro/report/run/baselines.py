@@ -87,8 +87,7 @@ def _baselines(_: Translate, results: list[Result]) -> list[Section]:
         _(
             "PyTorch trained the same models: same initial weights, shapes, batch sizes and precision, "
             "interleaved with OneFlow in every repeat so that machine drift affects both equally, and read by the "
-            "same rule. PyTorch and the tuned program train on synthetic batches that stay on the GPU; where the "
-            "port reads its input from files, its ratio includes reading and decoding. "
+            "same rule. "
             'The options it really used, as reported by PyTorch, are in "Environment". A ratio above 1 '
             "means that OneFlow is faster. The baselines are:"
         )
