@@ -13,7 +13,7 @@ from repro.report import method
 from repro.report.document import markdown
 from repro.report.host import answer, figures, measured
 from repro.report.host import page as host_page
-from repro.report.host.answer import believed, by_model
+from repro.report.host.answer import believed, by_model, how_to_read, over_published
 from repro.report.host.configurations import baselines, configurations
 from repro.report.host.figures import figure_specs
 from repro.report.host.goals import decided
@@ -85,6 +85,26 @@ def test_the_words_are_the_lowest_and_highest_of_a_models_configurations(host):
     assert "port 0.80–0.90 (" in text
     older = SimpleNamespace(ratios=[one, replace(other, current=False)], configurations=[], catalogue=host.catalogue)
     assert "0.80" not in by_model(ENGLISH, older)[0], "older code is no result"
+
+
+def test_what_is_said_of_the_result_is_true_of_it(host):
+    (kept,) = host.runs
+    assert how_to_read(ENGLISH, host).startswith("Throughput over that of each baseline")
+    alone = replace(kept, results=[each for each in kept.results if not each.unit.baseline_of])
+    without = replace(host, runs=(alone,))
+    assert how_to_read(ENGLISH, without).startswith("In parentheses "), "there is scaling, and no baseline"
+    single = replace(kept, results=[each for each in alone.results if each.unit.world_size == 1])
+    assert how_to_read(ENGLISH, replace(host, runs=(single,))) == ""
+
+    def over(**changes):
+        verdicts = tuple(replace(each, **changes) for each in kept.judgement.verdicts)
+        judgement = replace(kept.judgement, verdicts=verdicts)
+        return over_published(ENGLISH, replace(host, runs=(replace(kept, judgement=judgement),)))
+
+    said = "**Over the published V100 throughput**"
+    assert over().startswith(f"{said} (other hardware, no verdict): ")
+    assert over(reasons=()).startswith(f"{said} (no verdict): ")
+    assert over(outcome="reproduced").startswith(f"{said}: ")
 
 
 def test_goals_are_counted_by_their_rows(host):
