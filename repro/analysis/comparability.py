@@ -26,12 +26,13 @@ ASPECT_OF = {"precision": "precision", "device": "hardware.device", "program": "
 DECIDING = (SPEED, MEMORY)
 """Subject of a verdict or a comparison, which determines the deviations it names."""
 
+GPU_MODEL = "hardware.gpu_model"
 ASPECTS = {
     "scale": N_("scale"),
     "case": N_("case"),
     "measurement": N_("measurement"),
     "hardware.device": N_("device"),
-    "hardware.gpu_model": N_("GPU model"),
+    GPU_MODEL: N_("GPU model"),
     "hardware.gpu_memory": N_("GPU memory"),
     "hardware.nodes": N_("nodes"),
     "hardware.gpu_count": N_("GPUs"),
@@ -201,7 +202,7 @@ def configuration_reasons(case: Case, unit: Unit) -> Iterable[Reason]:
 def _hardware(case: Case, environment: Environment, hardware: dict, info: ProcessInfo) -> Iterable[Reason | None]:
     yield _one("hardware.device", "cuda", _device_kinds(info), START)
     models, memories = _gpus(environment, info)
-    yield _one("hardware.gpu_model", hardware["gpu"], measured=models, source=GPU_SOURCE, same=_same_gpu)
+    yield _one(GPU_MODEL, hardware["gpu"], measured=models, source=GPU_SOURCE, same=_same_gpu)
     yield _one(
         "hardware.gpu_memory",
         f"{hardware['gpu_memory_gb']} GB",

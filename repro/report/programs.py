@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 
 from repro.models.programs import Program
-from repro.published.deviations import ALL, LOSS, MEMORY, SPEED, Deviation
+from repro.published.deviations import LOSS, MEMORY, SPEED, Deviation
 from repro.report.document import Cell, Column, Table
 from repro.report.tables import words
 from repro.utils.i18n import N_, Translate
@@ -92,16 +92,16 @@ def deviation_table(
     language: str,
     id: str,
     deviations: Iterable[Deviation],
-    reports: Sequence[str] = (),
+    having: Mapping[str, str] | None = None,
     measured: Mapping[str, str] | None = None,
 ) -> Table:
     """Deviations in one language, one row each.
 
-    With `reports`, the configured ones, a column names those whose programs have the deviation; without it, a column
-    names the configurations that do. `measured` is the effect that was measured, by the deviation's id.
+    `having` names the programs of a run that have a deviation, `measured` is the effect that was measured, both by the
+    deviation's id. Without the first, a column names the configurations that have it.
     """
     measured = measured or {}
-    scope = _("Programs") if reports else _("Configurations")
+    scope = _("Configurations") if having is None else _("Programs")
     titles = (
         *(_("Deviation"), scope, _("Kind"), _("What differs"), _("Expected effect")),
         *(_("Evidence"), _("Affects"), _("Sources")),
@@ -109,14 +109,9 @@ def deviation_table(
     rows = []
     for deviation in deviations:
         where = ", ".join(f"`{name}={value}`" for name, value in deviation.where.items()) or _("all of them")
-        own = (
-            _("all of them")
-            if deviation.programs == (ALL,)
-            else ", ".join(report for report in reports if deviation.of(report))
-        )
         row = words(
             deviation.id,
-            own if reports else where,
+            where if having is None else having[deviation.id],
             _(KINDS[deviation.kind]),
             deviation.what[language],
             " ".join(filter(None, (deviation.effect[language], measured.get(deviation.id)))),
@@ -125,5 +120,5 @@ def deviation_table(
             ", ".join(f"`{source}`" for source in deviation.sources),
         )
         rows.append(row)
-    caption = _("Deviations of what was run:") if reports else ""
+    caption = "" if having is None else _("Deviations of what was run:")
     return Table(id, tuple(map(Column, titles)), tuple(rows), caption)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -28,6 +29,41 @@ FORM = table(
 """The environment in `run.json`."""
 WRITTEN_AS_NULL = ("cpu_count", "stack", "jit_cache", "git_commit", "git_changed_files")
 """What is recorded also where there is none."""
+
+
+@dataclass(frozen=True)
+class RankMachine:
+    """A machine that ranks ran on; what is not recorded of it is empty."""
+
+    gpus: tuple[Mapping[str, str], ...] = ()
+    processor: str = ""
+    memory: str = ""
+    system: str = ""
+
+    @classmethod
+    def of_node(cls, fields: Mapping[str, str]) -> RankMachine:
+        """A node of a cluster, by the fields of its fingerprint."""
+        cores = [int(fields.get(f"cpu.{name}", 0)) for name in ("sockets", "cores_per_socket", "threads_per_core")]
+        gpu = {
+            "name": fields.get("gpu.model", ""),
+            "driver_version": fields.get("gpu.driver", ""),
+            "memory.total": fields.get("gpu.memory", "").removesuffix(" MiB"),
+        }
+        return cls(
+            (gpu,) * int(fields.get("gpu.count", 0)),
+            _listed(", ", fields.get("cpu.model"), math.prod(cores)),
+            fields.get("memory.total", ""),
+            _system(fields.get("system.distribution"), fields.get("system.kernel")),
+        )
+
+
+def _listed(between: str, *parts: object) -> str:
+    """Those parts that are known."""
+    return between.join(str(part) for part in parts if part)
+
+
+def _system(distribution: str | None, kernel: str | None) -> str:
+    return _listed(", ", distribution, kernel and f"Linux {kernel}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,12 +118,22 @@ class Environment:
 
     @property
     def stack_name(self) -> str:
-        """The name of the software stack; empty without one."""
-        return (self.stack or {}).get("name", "")
+        """The name of the software stack, on a cluster of the nodes; empty without one."""
+        return (self.stack or {}).get("name") or (self.cluster or {}).get("stack", "")
 
     def of_gpus(self, name: str) -> str:
         """The values of a field of all GPUs, each once."""
         return ", ".join(dict.fromkeys(gpu[name] for gpu in self.gpus if name in gpu))
+
+    @property
+    def here(self) -> RankMachine:
+        """This machine, which the ranks ran on unless there is a cluster."""
+        return RankMachine(
+            self.gpus,
+            f"{self.cpu}, {self.cpu_count}",
+            f"{self.memory_mib} MiB",
+            _system(self.system, self.kernel),
+        )
 
     @property
     def nodes(self) -> Mapping[str, Mapping]:

@@ -40,6 +40,8 @@ PREFLIGHT = "preflight.json"
 GPU_FIELDS = ("index", "uuid", "utilization.gpu", "memory.used", "clocks.sm", "temperature.gpu")
 """The columns of `GPU_FILE`, which has no header: number, UUID, utilisation in %, memory in MiB, clock in MHz, °C."""
 GPU_FILE = "gpu.csv"
+FINGERPRINTS = "fingerprints.json"
+"""In the folder of an attempt under Slurm: what its nodes were."""
 GPU_EVERY_S = 5
 """How long nvidia-smi waits between two samples, in s; the first one is at the start of an attempt."""
 

@@ -25,7 +25,7 @@ from repro.planning.plan import Wanted, make_plan
 from repro.published.audit.engine import as_json, audit
 from repro.published.cases import load_catalogue
 from repro.report.document import markdown
-from repro.report.host.cells import subject
+from repro.report.names import subject
 from repro.report.published import page
 from repro.report.site import claims_page, home, lists, reproduce
 from repro.report.site.claims import claims, csv

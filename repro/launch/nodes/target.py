@@ -36,7 +36,7 @@ from repro.planning.trainer_config import SMOKE_PROCESSES
 from repro.published.cases import Case
 from repro.published.trainer_config import TrainerConfig
 from repro.runs.description import BaselineProgram
-from repro.runs.environment import Environment
+from repro.runs.environment import Environment, RankMachine
 from repro.runs.failures import Failure
 from repro.runs.plan import PUBLISHED, SMOKE, Plan
 from repro.runs.unit import TF32
@@ -103,7 +103,8 @@ class ClusterTarget:
             "hosts": hosts,
             "fingerprints": as_json(cluster, fingerprints),
         }
-        gpus = tuple(gpu for fingerprint in fingerprints.values() for gpu in _gpus(fingerprint))
+        nodes = [RankMachine.of_node(fingerprint.fields) for fingerprint in fingerprints.values()]
+        gpus = tuple(gpu for node in nodes for gpu in node.gpus)
         return replace(capture(), gpus=gpus, machine=identity(hosts), cluster=described)
 
     def baseline_program(self, variants: Sequence[str], versions_by_node: Mapping[str, dict]) -> BaselineProgram:
@@ -221,17 +222,6 @@ def unreadable(printed: Mapping[str, str]) -> list[str]:
 def spread(plan: Plan) -> bool:
     """Smoke runs go to as many nodes as possible, so that they cross the network; published ones to the fewest."""
     return plan.scale == SMOKE
-
-
-def _gpus(fingerprint: Fingerprint) -> list[dict]:
-    """A node's GPUs, as `repro.launch.host_environment.gpus` gives those of one machine."""
-    fields = fingerprint.fields
-    gpu = {
-        "name": fields.get("gpu.model", ""),
-        "driver_version": fields.get("gpu.driver", ""),
-        "memory.total": fields.get("gpu.memory", "").removesuffix(" MiB"),
-    }
-    return [gpu] * int(fields.get("gpu.count", 0))
 
 
 def _lines(what: str, unaccepted: list[FieldDifference], cluster: Cluster) -> str:

@@ -20,11 +20,9 @@ from repro.launch.placement import Placement
 from repro.launch.slurm.allocation import LOG, Allocation, SlurmStep
 from repro.launch.slurm.batch_script import SlurmWork, fill, work_of_step
 from repro.launch.slurm.jobs import KERNEL_MINUTES, SPARE_MINUTES, Jobs, Size
+from repro.runs.files import FINGERPRINTS
 from repro.runs.record import write_json, write_text
 from repro.runs.unit import Unit
-
-FINGERPRINTS = "fingerprints.json"
-"""The file that lists an attempt's nodes, next to its logs."""
 
 
 class SlurmTransport:

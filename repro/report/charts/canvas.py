@@ -67,6 +67,7 @@ SERIES = (
     Ink("#b0246f", "#f58bc0"),
     Ink("#4c6b14", "#a9cc5c"),
     Ink("#7a4a32", "#d9a98c"),
+    Ink("#006a86", "#59c9e8"),
 )
 INKS = (PAPER, TEXT, MUTED, GRID, *SERIES)
 

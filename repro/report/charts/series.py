@@ -19,6 +19,7 @@ STYLES_BY_NAME = {
     TUNED: Style(SERIES[2], "-", "^", "----"),
     AS_PUBLISHED: Style(SERIES[4], "--", "D", ""),
     "pytorch": Style(SERIES[1], "--", "s", "////"),
+    "pytorch-tf32": Style(SERIES[10], "--", "*", "--"),
     "pytorch-unfused": Style(SERIES[5], "-.", "<", "xxxx"),
     "pytorch-compiled": Style(SERIES[6], ":", "v", "\\\\\\\\"),
     "pytorch-channels-last": Style(SERIES[8], ":", ">", "||||"),
@@ -27,8 +28,9 @@ STYLES_BY_NAME = {
 }
 OTHER = Style(SERIES[9], "-.", "p", "xx")
 """The style of any other framework in a published report, such as DeepSpeed."""
-SAME = {"pytorch-tf32": "pytorch", "Megatron-LM": "megatron-unfused", "OneFlow": AS_PUBLISHED}
-"""Names of the same series: PyTorch in TF32, Megatron-LM as it was published, and OneFlow in a published report."""
+SAME = {"pytorch-fp32": "pytorch-tf32", "Megatron-LM": "megatron-unfused", "OneFlow": AS_PUBLISHED}
+"""Names of the same series: eager PyTorch in the precision that OneFlow is not in, Megatron-LM as it was published, and
+OneFlow in a published report."""
 
 
 def style(name: str) -> Style:

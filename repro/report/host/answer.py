@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from functools import reduce
 
+from repro.analysis.comparability import GPU_MODEL
 from repro.models.programs import KINDS, PUBLISHED, TUNED
 from repro.report import numbers
 from repro.report.charts.coverage import AS_PUBLISHED, DERIVED
 from repro.report.charts.figure import gpus_text as gpus_count
 from repro.report.document import Block, Figure, Items, Section, Text
-from repro.report.host.cells import Written, figures_of, listed, subject
+from repro.report.host.cells import Written, figures_of
 from repro.report.host.configurations import baseline_name, baselines
 from repro.report.host.coverage import levels_of, units_run
 from repro.report.host.measured import current, factor, factors, ratio_span, span_by_rule
 from repro.report.host.results import MeasuredHost
 from repro.report.host.rows import LEAST_SESSIONS, HostRow
 from repro.report.method import link
+from repro.report.names import listed, subject
 from repro.report.run.programs import PROGRAMS
 from repro.utils.grouping import by_key
 from repro.utils.i18n import N_, Translate
@@ -29,10 +31,10 @@ FRAMEWORKS = {"torch": "PyTorch", "megatron_core": "Megatron-Core"}
 
 
 def gpus_text(_: Translate, host: MeasuredHost) -> str:
-    """The GPUs of all runs: each model with the numbers of GPUs that runs used."""
+    """The GPUs of all runs: each model with the numbers of GPUs that the machines of the ranks have."""
     counts_by_gpu: dict[str, set[int]] = {}
-    for kept_run in host.runs:
-        names = [gpu["name"] for gpu in kept_run.gpus]
+    for machine in (machine for kept_run in host.runs for machine in kept_run.machines):
+        names = [gpu["name"] for gpu in machine.gpus]
         for gpu_name in dict.fromkeys(names):
             counts_by_gpu.setdefault(gpu_name, set()).add(names.count(gpu_name))
     return _(", ").join(_one_kind(_, gpu_name, sorted(counts)) for gpu_name, counts in counts_by_gpu.items())
@@ -123,12 +125,26 @@ def over_published(_: Translate, host: MeasuredHost) -> str:
         for model in dict.fromkeys(subject(row.unit) for _case, row in every)
     ]
     return (
-        _("**Over the published V100 throughput** (other hardware, no verdict): {parts}").format(
-            parts=_("; ").join(parts)
+        _("**Over the published V100 throughput**{remark}: {parts}").format(
+            remark=_unjudged(_, host, {case.name for case, _row in every}), parts=_("; ").join(parts)
         )
         if parts
         else ""
     )
+
+
+def _unjudged(_: Translate, host: MeasuredHost, cases: Container[str]) -> str:
+    """That none of these cases has a verdict, with the reason if it is the GPUs; empty if one has."""
+    verdicts = [
+        verdict
+        for kept_run in host.measured
+        for verdict in kept_run.judgement.verdicts
+        if verdict.case in cases and verdict.throughputs
+    ]
+    if any(verdict.outcome != "none" for verdict in verdicts):
+        return ""
+    on_others = [any(reason.aspect == GPU_MODEL for reason in verdict.reasons) for verdict in verdicts]
+    return _(" (other hardware, no verdict)") if on_others and all(on_others) else _(" (no verdict)")
 
 
 def sizes(_: Translate, rows: Iterable[HostRow]) -> str:
@@ -232,7 +248,7 @@ def believed(_: Translate, host: MeasuredHost) -> str:
     elif verdicts:
         text = _("Published throughputs with a verdict: {judged} of {n} results.")
         sentences.append(text.format(judged=judged, n=len(verdicts)))
-    return reduce(lambda text, more: _("{text} {more}").format(text=text, more=more), sentences) if sentences else ""
+    return _joined(_, sentences)
 
 
 def in_words(_: Translate, host: MeasuredHost) -> tuple[str, ...]:
@@ -248,12 +264,21 @@ def _checked(_: Translate, host: MeasuredHost) -> str:
     ).format(host=host.name, method=link(_, "evidence", _("what is checked")))
 
 
-def how_to_read(_: Translate, folder: str = "../../") -> str:
-    """What the numbers of the result are; `folder` is that of the method's page from the page that shows them."""
-    return _(
-        "Throughput over that of each baseline, lowest to highest of the configurations; above 1 OneFlow is faster. In "
-        "parentheses 95% intervals and the number n of sessions ({method})."
-    ).format(method=link(_, "ratios", _("programs, baselines and intervals"), folder))
+def how_to_read(_: Translate, host: MeasuredHost, folder: str = "../../") -> str:
+    """What the numbers of a host's result are; `folder` is that of the method's page from the page that shows them."""
+    over = _(
+        "Throughput over that of each baseline, lowest to highest of the configurations; above 1 OneFlow is faster."
+    )
+    sure = _("In parentheses 95% intervals and the number n of sessions ({method}).").format(
+        method=link(_, "ratios", _("programs, baselines and intervals"), folder)
+    )
+    ratios = by_model(_, host)
+    texts = [*([over] if ratios else []), *([sure] if ratios or scaled(_, host) else [])]
+    return _joined(_, texts)
+
+
+def _joined(_: Translate, sentences: list[str]) -> str:
+    return reduce(lambda text, more: _("{text} {more}").format(text=text, more=more), sentences) if sentences else ""
 
 
 def answer(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Section]:
@@ -261,6 +286,7 @@ def answer(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sectio
     if not units_run(host):
         return []
     items = in_words(_, host)
-    blocks: list[Block] = [Text(how_to_read(_)), Items(items)] if items else []
+    blocks: list[Block] = [Text(text)] if (text := how_to_read(_, host)) else []
+    blocks += [Items(items)] if items else []
     blocks += [Text(text) for text in (believed(_, host), _checked(_, host)) if text]
     return [Section("answer", _("Result"), (*blocks, *figures_of(drawn, "ratios")))]

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from functools import cache
 
 from repro.models.programs import PUBLISHED, TUNED
-from repro.published.cases import load_catalogue
 from repro.report import numbers
 from repro.report.document import Cell, Figure
 from repro.report.host.rows import MET, MISSED, OLD, OPEN, HostRow
 from repro.report.host.run import KeptRun
 from repro.report.tables import NONE
-from repro.runs.files import read_toml
-from repro.runs.unit import Unit
 from repro.utils.i18n import N_, Translate
-from repro.utils.paths import DATA
 from repro.utils.stats import Interval
 
 STATUSES = {
@@ -27,35 +22,8 @@ STATUSES = {
 }
 SHORT_PROGRAMS = {PUBLISHED: N_("Port"), TUNED: N_("Tuned")}
 """The programs in the heads of columns."""
-NAMES = DATA / "names.toml"
 Written = Callable[[float], str]
 """How a number is written."""
-
-
-def name(text: str) -> str:
-    """A model, a report's family or a precision as pages write it."""
-    return _names().get(text, text)
-
-
-@cache
-def _names() -> dict[str, str]:
-    return read_toml(NAMES)
-
-
-def family(report: str) -> str:
-    """What a report is of, by its id; the id itself if no such report is in the catalogue."""
-    return next((published.family for published in load_catalogue().reports if published.id == report), report)
-
-
-def subject(unit: Unit) -> str:
-    """What trains: the model and its precision."""
-    return " ".join((name(family(unit.report)), name(unit.precision)))
-
-
-def listed(_: Translate, parts: Iterable[str]) -> str:
-    """An enumeration: the last two of several joined by "and"; empty if there is nothing."""
-    *first, last = [*parts] or [""]
-    return _("{first} and {last}").format(first=_(", ").join(first), last=last) if first else last
 
 
 def link(kept_run: KeptRun) -> str:

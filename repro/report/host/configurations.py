@@ -10,8 +10,8 @@ from repro.report.host.rows import HostRow
 from repro.runs.unit import Unit
 from repro.utils.grouping import by_key
 
-EAGER = {"pytorch-tf32": "pytorch"}
-"""Baselines that are called otherwise in TF32 than in the other precisions."""
+IN_TF32 = {"pytorch-tf32": "pytorch", "pytorch": "pytorch-fp32"}
+"""What pages call baselines of a configuration in TF32: `pytorch` is the one in the configuration's own precision."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ def configuration_name(row: HostRow) -> str:
 
 
 def baseline_name(row: HostRow) -> str:
-    """What a row's baseline is called in every precision: in TF32 `pytorch-tf32` is what `pytorch` is in the others."""
-    return EAGER.get(row.base.label, row.base.label)
+    """What pages call a row's baseline, so that like is beside like in every precision."""
+    return IN_TF32.get(row.base.label, row.base.label) if row.unit.tf32 else row.base.label
 
 
 def baselines(rows: Iterable[HostRow]) -> list[str]:

@@ -18,9 +18,10 @@ from repro.report import method, numbers
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.waterfall import Waterfall, WaterfallChart
 from repro.report.document import Block, Cell, Figure, Section
-from repro.report.host.cells import figures_of, link, links, name, outof
+from repro.report.host.cells import figures_of, link, links, outof
 from repro.report.host.results import MeasuredHost
 from repro.report.host.run import KeptRun
+from repro.report.names import name
 from repro.report.run.learning import learning_figures
 from repro.report.run.loss_curves import curve_figures
 from repro.report.run.profile import stacked_figure

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable
 
 from repro.published.cases import Case, Catalogue
 from repro.report.charts.coverage import AS_PUBLISHED, AUDITED, DERIVED, NOTHING, CoveredCase
-from repro.report.host.cells import family, name
 from repro.report.host.results import MeasuredHost
+from repro.report.names import family, name
 from repro.runs.unit import Unit
 from repro.utils.i18n import Translate
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from repro.report.document import Block, Section, Table, Text
 from repro.report.host.cells import link as run_link
-from repro.report.host.cells import listed
 from repro.report.host.results import MeasuredHost
 from repro.report.method import link
+from repro.report.names import listed
 from repro.report.tables import columns, words
 from repro.runs.digests import NAME, UNSIGNED, head, lost_commits, removed, signers
 from repro.utils.grouping import by_key

@@ -16,7 +16,7 @@ from repro.report.charts.rows import DotChart
 from repro.report.charts.series import AS_PUBLISHED, NAMES, style, styles
 from repro.report.host import cells
 from repro.report.host.answer import gpus_text
-from repro.report.host.cells import SHORT_PROGRAMS, family, name
+from repro.report.host.cells import SHORT_PROGRAMS
 from repro.report.host.configurations import Configuration, baselines, configurations
 from repro.report.host.correctness import shown_figures
 from repro.report.host.coverage import covered_cases
@@ -24,6 +24,7 @@ from repro.report.host.measured import current, memories, over_pytorch
 from repro.report.host.megatron import megatron_figure
 from repro.report.host.results import MeasuredHost
 from repro.report.host.rows import HostRow
+from repro.report.names import family, name
 from repro.runs.unit import Unit
 from repro.utils.grouping import by_key
 from repro.utils.i18n import N_, Translate

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from repro.report.charts.figure import gpus_text as gpus_count
 from repro.report.document import Section, Text
-from repro.report.host.cells import STATUSES, name
+from repro.report.host.cells import STATUSES
 from repro.report.host.results import MeasuredHost
 from repro.report.host.rows import LEAST_SESSIONS, MET, MISSED, OLD, OPEN, HostRow, RatioGoal
 from repro.report.method import link
+from repro.report.names import name
 from repro.report.run.programs import PROGRAMS
 from repro.report.tables import Field, table
 from repro.utils.i18n import N_, Counted, Translate

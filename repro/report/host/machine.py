@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 from repro.analysis.process_info import readable
@@ -12,6 +13,7 @@ from repro.report.host.results import MeasuredHost, clocks, preflight_tables
 from repro.report.host.run import KeptRun
 from repro.report.method import link
 from repro.report.tables import columns, count, measured, words
+from repro.runs.environment import Environment
 from repro.utils.i18n import N_, Counted, Message, Translate
 
 LARGEST = 3
@@ -29,10 +31,26 @@ def commit(_: Translate, kept_run: KeptRun) -> str:
     )
 
 
-def gpus(kept_run: KeptRun) -> str:
-    """The GPUs of a run, equal ones counted."""
-    names = [gpu["name"] for gpu in kept_run.gpus]
-    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+def gpus(_: Translate, kept_run: KeptRun) -> str:
+    """The GPUs of a run, equal ones counted, and equal nodes; empty if nothing is recorded of its machines."""
+    if not kept_run.gpus:
+        return _("none") if kept_run.machines else ""
+    counts = (Counter(gpu["name"] for gpu in machine.gpus) for machine in kept_run.machines)
+    named = Counter(", ".join(f"{n} x {name}" for name, n in of_machine.items()) or _("none") for of_machine in counts)
+    return "; ".join(
+        gpu_names if n == 1 else _("{n} nodes with {gpus} each").format(n=n, gpus=gpu_names)
+        for gpu_names, n in named.items()
+    )
+
+
+def _of_gpus(kept_run: KeptRun, name: str) -> str:
+    """The values of a field of a run's GPUs, each once."""
+    return ", ".join(dict.fromkeys(value for gpu in kept_run.gpus if (value := gpu.get(name))))
+
+
+def _of_machines(kept_run: KeptRun, name: str) -> str:
+    """What is recorded of a run's machines under this name, each value once."""
+    return "; ".join(dict.fromkeys(filter(None, (getattr(machine, name) for machine in kept_run.machines))))
 
 
 def runs(_: Translate, host: MeasuredHost) -> list[Section]:
@@ -55,31 +73,28 @@ def runs(_: Translate, host: MeasuredHost) -> list[Section]:
 
 
 def machine(_: Translate, host: MeasuredHost) -> list[Section]:
-    """What all runs ran on; where they differ, how many have each value."""
+    """What the ranks of all runs ran on; where runs differ, how many have each value."""
     if not host.runs:
         return []
-    about = {kept_run.run.id: kept_run.environment for kept_run in host.runs}
-    facts = {
-        "GPU": {kept_run.run.id: gpus(kept_run) or _("none") for kept_run in host.runs},
-        _("GPU memory (MiB)"): {run: environment.of_gpus("memory.total") for run, environment in about.items()},
-        _("Driver"): {run: environment.of_gpus("driver_version") for run, environment in about.items()},
-        _("Highest SM clock (MHz)"): {run: environment.of_gpus("clocks.max.sm") for run, environment in about.items()},
-        _("SM clock under load"): dict.fromkeys(about, _clocks(_, host.runs)),
-        _("GPU interconnect"): {kept_run.run.id: _ways(kept_run) for kept_run in host.runs},
-        _("Processor"): {run: f"{environment.cpu}, {environment.cpu_count}" for run, environment in about.items()},
-        _("Memory"): {run: f"{environment.memory_mib} MiB" for run, environment in about.items()},
-        _("System"): {run: f"{environment.system}, Linux {environment.kernel}" for run, environment in about.items()},
-        _("OneFlow software stack"): {run: environment.stack_name for run, environment in about.items()},
-        _("Environment variables of the stack"): {run: _given(environment.stack) for run, environment in about.items()},
-        _("Cache of compiled GPU code at the start"): {
-            run: _cache(_, environment.jit_cache) for run, environment in about.items()
-        },
-        _("Operators compared with the CPU"): {
-            run: _kernels(_, environment.kernels) for run, environment in about.items()
-        },
+    under_load = _clocks(_, host.runs)
+    facts: dict[str, Callable[[KeptRun], str]] = {
+        "GPU": partial(gpus, _),
+        _("GPU memory (MiB)"): partial(_of_gpus, name="memory.total"),
+        _("Driver"): partial(_of_gpus, name="driver_version"),
+        _("Highest SM clock (MHz)"): partial(_of_gpus, name="clocks.max.sm"),
+        _("SM clock under load"): lambda kept_run: under_load,
+        _("GPU interconnect"): _ways,
+        _("Processor"): partial(_of_machines, name="processor"),
+        _("Memory"): partial(_of_machines, name="memory"),
+        _("System"): partial(_of_machines, name="system"),
+        _("OneFlow software stack"): lambda kept_run: kept_run.environment.stack_name,
+        _("Environment variables of the stack"): lambda kept_run: _given(kept_run.environment.stack),
+        _("Cache of compiled GPU code at the start"): lambda kept_run: _cache(_, kept_run.environment),
+        _("Operators compared with the CPU"): lambda kept_run: _kernels(_, kept_run.environment.kernels),
     }
+    values = {item: {kept_run.run.id: of(kept_run) for kept_run in host.runs} for item, of in facts.items()}
     caption = _("Hardware and software of all runs; where runs differ, how many have a value is in parentheses.")
-    table = Table("machine", columns(_("Item"), _("Value")), _merged(_, facts), caption)
+    table = Table("machine", columns(_("Item"), _("Value")), _merged(_, values), caption)
     return [Section("machine", _("Machine and libraries"), (table, *_programs(_, host)), folded=True)]
 
 
@@ -117,8 +132,10 @@ def _given(stack: Mapping | None) -> str:
     return ", ".join(f"`{name}={value}`" for name, value in ((stack or {}).get("environment") or {}).items())
 
 
-def _cache(_: Translate, cache: Mapping | None) -> str:
-    if not cache:
+def _cache(_: Translate, environment: Environment) -> str:
+    """The cache of the machine; those of a cluster's nodes are not recorded."""
+    cache = environment.jit_cache
+    if not cache or environment.cluster:
         return ""
     return (_("warm, {mib} MiB") if cache["warm"] else _("not known to be warm, {mib} MiB")).format(mib=cache["mib"])
 

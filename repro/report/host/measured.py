@@ -17,7 +17,7 @@ from repro.report import numbers, tables
 from repro.report.charts.figure import gpus_text as gpus_count
 from repro.report.document import Block, Cell, Column, Figure, Section, Table
 from repro.report.host import cells
-from repro.report.host.cells import SHORT_PROGRAMS, Written, figures_of, least_to_most, subject
+from repro.report.host.cells import SHORT_PROGRAMS, Written, figures_of, least_to_most
 from repro.report.host.configurations import (
     Configuration,
     baseline_name,
@@ -29,6 +29,7 @@ from repro.report.host.coverage import same_configuration
 from repro.report.host.results import MeasuredHost
 from repro.report.host.rows import HostRow, middle
 from repro.report.method import link
+from repro.report.names import subject
 from repro.report.run.programs import PROGRAMS
 from repro.report.run.verdicts import COMPARED
 from repro.report.tables import Field, columns, count, share, words

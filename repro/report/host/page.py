@@ -13,7 +13,7 @@ from repro.report.charts.figure import write_figures
 from repro.report.committed import Contents, contents, differences
 from repro.report.document import Cell, Document, Figure, Section, Table, Text, markdown
 from repro.report.host.answer import answer, gpus_text, measured
-from repro.report.host.cells import interval, link, listed
+from repro.report.host.cells import interval, link
 from repro.report.host.correctness import shown
 from repro.report.host.evidence import evidence
 from repro.report.host.figures import figure_specs
@@ -24,6 +24,7 @@ from repro.report.host.measured import comparisons, layouts, memory, scaling, sp
 from repro.report.host.megatron import by_layout
 from repro.report.host.notes import NOTES, PLACEHOLDER
 from repro.report.host.results import MeasuredHost, results_table
+from repro.report.names import listed
 from repro.report.numbers import short
 from repro.report.tables import columns, count, words
 from repro.runs.files import RecordError

@@ -16,7 +16,6 @@ import pandas as pd
 
 from repro.analysis import copies
 from repro.analysis.cross_hardware import HardwareComparison
-from repro.analysis.profiles import Profiles
 from repro.analysis.ratio import ratio
 from repro.analysis.relations import (
     Relation,
@@ -192,15 +191,13 @@ class MeasuredHost:
 
     @cached_property
     def newest_code(self) -> dict[tuple[str, str], str]:
-        """By model and program, the code that the newest run with a speed or a profile of it had."""
-        codes: dict[tuple[str, str], str] = {}
-        for kept_run in sorted(self.runs, key=lambda kept_run: kept_run.age):
-            if isinstance(kept_run.findings, Profiles):
-                units = [profiled_unit.unit for profiled_unit in kept_run.findings.every if profiled_unit.profile]
-            else:
-                units = [result.unit for result in kept_run.results if result.throughputs and kept_run.measures_speed]
-            codes |= {(unit.model, unit.program): kept_run.code(unit) for unit in units if not unit.baseline_of}
-        return codes
+        """By model and program, the code of the newest run of any kind that trained it."""
+        return {
+            (unit.model, unit.program): kept_run.code(unit)
+            for kept_run in sorted(self.runs, key=lambda kept_run: kept_run.age)
+            for unit in kept_run.trained
+            if not unit.baseline_of
+        }
 
     def is_current(self, kept_run: KeptRun, unit: Unit) -> bool:
         """Whether a run had the newest code of a unit's program."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from repro.analysis import steady
@@ -15,7 +16,8 @@ from repro.analysis.verdict import Judgement, judge
 from repro.report.run.kinds import kind_of
 from repro.runs.attempts import AttemptRecord
 from repro.runs.description import RunDescription
-from repro.runs.environment import Environment
+from repro.runs.environment import Environment, RankMachine
+from repro.runs.files import FINGERPRINTS, read_json
 from repro.runs.plan import PUBLISHED, Plan
 from repro.runs.program_versions import BASELINES, TRAINERS, Versions, version
 from repro.runs.record import Run
@@ -74,14 +76,33 @@ class KeptRun:
         """The machine and the software that it was begun on."""
         return self.description.environment
 
+    @cached_property
+    def machines(self) -> tuple[RankMachine, ...]:
+        """The machines that its ranks ran on: of a cluster the nodes, as far as a fingerprint was taken of them."""
+        if not self.environment.cluster:
+            return (self.environment.here,)
+        fingerprints = dict(self.environment.nodes)
+        for attempt in self.attempts:
+            file = self.run.files / attempt.folder / FINGERPRINTS
+            fingerprints |= read_json(file)["nodes"] if file.is_file() else {}
+        used = dict.fromkeys(node for attempt in self.attempts for node in attempt.nodes) or fingerprints
+        return tuple(RankMachine.of_node(fingerprints[node]["fields"]) for node in used if node in fingerprints)
+
     @property
     def gpus(self) -> tuple[Mapping[str, str], ...]:
-        return self.environment.gpus
+        """The GPUs of these machines."""
+        return tuple(gpu for machine in self.machines for gpu in machine.gpus)
 
     @property
     def measures_speed(self) -> bool:
         """Whether its throughputs are results: a kind of run that judges speed, with the published shapes."""
         return kind_of(self.plan).judges_speed and self.plan.scale == PUBLISHED
+
+    @property
+    def trained(self) -> list[Unit]:
+        """The units with a successful attempt."""
+        succeeded = {attempt.unit for attempt in self.attempts if attempt.status == "ok"}
+        return [unit for unit in self.plan.units if unit.name in succeeded]
 
     def code(self, unit: Unit) -> str:
         """An identifier of the code of a unit's program, equal for equal code."""

@@ -87,8 +87,7 @@ def _baselines(_: Translate, results: list[Result]) -> list[Section]:
         _(
             "PyTorch trained the same models: same initial weights, shapes, batch sizes and precision, "
             "interleaved with OneFlow in every repeat so that machine drift affects both equally, and read by the "
-            "same rule. PyTorch and the tuned program train on synthetic batches that stay on the GPU; where the "
-            "port reads its input from files, its ratio includes reading and decoding. "
+            "same rule. "
             'The options it really used, as reported by PyTorch, are in "Environment". A ratio above 1 '
             "means that OneFlow is faster. The baselines are:"
         )
@@ -97,7 +96,9 @@ def _baselines(_: Translate, results: list[Result]) -> list[Section]:
         _(
             "Memory in use is the driver's count for a GPU, read at the same iterations for both frameworks. It "
             "includes what each framework's allocator keeps in reserve, so a lower figure does not necessarily mean "
-            "a lower need. Memory of tensors is the peak of PyTorch's tensors; OneFlow 0.8.0 does not report its own."
+            "a lower need. The peak of tensors is the most that PyTorch's tensors took at any moment since the start, also "
+            "between these readings. So it can exceed memory in use: to choose among convolution algorithms, PyTorch "
+            "tries them once in large workspaces, which it then gives back. OneFlow 0.8.0 does not report such a peak."
         )
     )
     fields = (
@@ -110,7 +111,7 @@ def _baselines(_: Translate, results: list[Result]) -> list[Section]:
         Field(_("Interval (confidence)"), lambda comparison: interval(_, comparison.ratio), numeric=True),
         Field(_("OneFlow: memory in use (MiB)"), lambda comparison: comparison.result.memory_mib, count),
         Field(_("PyTorch: memory in use (MiB)"), lambda comparison: comparison.base.memory_mib, count),
-        Field(_("PyTorch: memory of tensors (MiB)"), lambda comparison: comparison.base.allocated_mib, count),
+        Field(_("PyTorch: peak of tensors (MiB)"), lambda comparison: comparison.base.allocated_mib, count),
     )
     relations = baseline_relations(results)
     described = descriptions(_, (relation.base.unit.label for relation in relations))

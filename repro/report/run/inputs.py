@@ -1,6 +1,8 @@
 """The section of a bench's report on what its programs read: stand-ins, files of the reader's own, or synthetic batches."""
 
+from repro.published.trainer_config import SYNTHETIC
 from repro.report.document import Cell, Column, Section, Table, Text
+from repro.report.names import listed
 from repro.report.run.data import ReportData
 from repro.report.tables import words
 from repro.runs.plan import SMOKE
@@ -24,27 +26,29 @@ def input_sections(_: Translate, data: ReportData) -> list[Section]:
         for (text, digest), units in named.items()
     )
     columns = (Column(_("Configuration")), Column(_("Data")), Column("SHA-256"))
-    texts = [
-        Text(
-            _(
-                "The ports read files, as the published programs did. Where DATA names none, they read stand-in data instead, which "
-                "the trainers generate once per machine: as many parts, with similarly distributed sizes and "
-                "lengths, but meaningless contents. The stand-in is small and read repeatedly, so decoding costs the "
-                "same, but there is no waiting for the disk."
-            )
-        )
-    ]
-    if any(unit.baseline_of for unit in data.plan.units) and any("sha256" in facts for facts in data_by_unit.values()):
+    reading = {name for name, facts in data_by_unit.items() if facts["kind"] != SYNTHETIC}
+    texts = []
+    if reading:
+        texts.append(Text(_("Ports that read files read them as the published programs did.")))
+    if any("standin" in facts for facts in data_by_unit.values()):
         texts.append(
             Text(
                 _(
-                    "Baselines and the tuned program train on synthetic batches that stay on the device, so only the "
-                    "port's figures include reading, decoding and moving data."
+                    "Where DATA names no files, a port reads stand-in data, which the trainers generate once per machine: as "
+                    "many parts, with similarly distributed sizes and lengths, but meaningless contents. The stand-in is small "
+                    "and read repeatedly, so decoding costs the same, but there is no waiting for the disk."
                 )
             )
         )
-    reading = {unit.name for unit in data.plan.units if unit.config.data.standin}
-    if data.plan.scale == SMOKE and reading & data_by_unit.keys():
+    compared = [unit for unit in data.plan.units if unit.follows in reading and unit.config.data.kind == SYNTHETIC]
+    if compared:
+        kinds = dict.fromkeys(_("the baselines") if unit.baseline_of else _("the tuned program") for unit in compared)
+        text = _(
+            "The port's figures include reading, decoding and moving data. Those of {programs} do not: their data are synthetic "
+            "batches that stay on the device."
+        )
+        texts.append(Text(text.format(programs=listed(_, kinds))))
+    if data.plan.scale == SMOKE and reading:
         texts.append(
             Text(
                 _(
@@ -59,7 +63,7 @@ def input_sections(_: Translate, data: ReportData) -> list[Section]:
 
 def described(_: Translate, facts: dict) -> str:
     """Description of a run's data, from the trainer's record."""
-    if facts["kind"] == "synthetic":
+    if facts["kind"] == SYNTHETIC:
         return _("synthetic batches, no files")
     texts = {
         "images": _(

@@ -13,12 +13,16 @@ from repro.analysis.loss_curves import (
     CurveTolerance,
     compare,
 )
+from repro.models.registry import spec_of
 from repro.planning.loss_curves import CONTROL, ERROR, KIND, LAYOUT, RATE_ERROR, ROUNDING
+from repro.published.trainer_config import SYNTHETIC
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.loss_curves import SMALLEST, CurveChart, Group
-from repro.report.document import Block, Cell, Section, Table, Text
+from repro.report.document import Block, Cell, Items, Section, Table, Text
+from repro.report.names import listed, name
 from repro.report.run.kinds import Kind, register
 from repro.report.tables import Field, decimals, scientific, table
+from repro.runs.unit import Unit
 from repro.utils.i18n import N_, Translate
 
 ROLES = {LAYOUT: N_("layout"), CONTROL: N_("control perturbation"), ERROR: N_("injected error")}
@@ -48,41 +52,79 @@ def _verdict(_: Translate, curves: Curves) -> list[Block]:
 
 
 def _method(_: Translate, curves: Curves, datasets: Iterable[Mapping]) -> list[Block]:
+    """How this run's curves are compared: a paragraph for each thing that it has."""
+    units = [comparison.unit for comparison in curves.comparisons]
+    per_shard = [unit for unit in units if spec_of(unit.model).batch_statistics]
     method = _(
         "All configurations of a model have the same initial weights, batches, schedule and global batch size; "
         "dropout is off. Each iteration's loss is compared with the reference: |loss − reference| / reference. The "
         "criterion is the largest mean of these deviations over {window} consecutive iterations, so a single odd "
-        "iteration is not decisive and deviations of opposite sign do not cancel out. ResNet50 computes its batch "
-        "statistics per shard, so its reference is one device with as many separate shards as there are ranks."
+        "iteration is not decisive and deviations of opposite sign do not cancel out."
     ).format(window=WINDOW)
-    derived = _(
-        "The tolerance is derived in the run itself. Control perturbations measure the noise floor: splitting the "
-        "batch into micro-batches whose gradients are averaged, which only reorders sums, and changing the learning "
-        "rate by {ulp}, because gradients are clipped by a norm that OneFlow 0.8.0 computes no more consistently "
-        "than that between one and several ranks. The tolerance is {factor} times the largest deviation of such a "
-        "perturbation from its reference for the same model and precision, and at least {floor}. AMP computes in "
-        "fp16, which rounds by {half}; a batch goes through about 100 independent roundings before its loss, so {n} "
-        "times that is added. The loss scale starts at {scale:.0f}, where no gradient overflows: skipped iterations, "
-        "whose number differs between layouts, would change the curves."
-    ).format(
-        scale=max(comparison.unit.config.loss_scale or 1 for comparison in curves.comparisons),
-        ulp=f"{ROUNDING:.0e}",
-        factor=FACTOR,
-        floor=f"{FLOOR:.0e}",
-        half=f"{HALF_ROUNDING:.1e}",
-        n=HALF_ROUNDINGS,
+    shards = _(
+        "Batch statistics of {models} are computed per shard, so the reference is one device with as many separate shards as "
+        "there are ranks."
     )
     power = _(
         "A tolerance that everything passes would be worthless, so errors are injected on one device: a learning "
         "rate that is {rate:.0%} too high, and another seed, i.e. different weights and a different order of the "
         "data. Each must deviate by more than the widest tolerance of its model."
     ).format(rate=RATE_ERROR - 1)
-    data = _(
-        "GPT reads the Python source of {sources} byte by byte; all layouts see the same samples. BERT and ResNet50 "
-        "memorise a few random batches: OneFlow distributes file records over the ranks, so no two layouts would see "
-        "real data in the same order."
-    ).format(sources=", ".join(dataset["source"] for dataset in datasets))
-    return [Text(method), Text(derived), Text(power), Text(data)]
+    return [
+        Text(method),
+        *([Text(shards.format(models=_models(_, per_shard)))] if per_shard else []),
+        *_noise(_, [unit for unit in units if unit.role == CONTROL]),
+        *_half_precision(_, [unit for unit in units if unit.config.precision == "amp"]),
+        *([Text(power)] if curves.of(ERROR) else []),
+        *_data(_, units, datasets),
+    ]
+
+
+def _models(_: Translate, units: Iterable[Unit]) -> str:
+    return listed(_, dict.fromkeys(name(unit.model) for unit in units))
+
+
+def _noise(_: Translate, controls: Sequence[Unit]) -> list[Block]:
+    """How the tolerance follows from the control perturbations."""
+    derived = _(
+        "The tolerance is derived in the run itself. It is {factor} times the largest deviation of a control perturbation "
+        "from its reference for the same model and precision, and at least {floor}. Control perturbations measure the noise "
+        "floor:"
+    ).format(factor=FACTOR, floor=f"{FLOOR:.0e}")
+    rate = _(
+        "The learning rate is changed by {ulp}: where gradients are clipped, OneFlow 0.8.0 computes their norm no more "
+        "consistently than that between one and several ranks."
+    ).format(ulp=f"{ROUNDING:.0e}")
+    split = _("The batch is split into micro-batches whose gradients are averaged, which only reorders sums.")
+    splits = any(unit.config.accumulation_steps > 1 and not spec_of(unit.model).batch_statistics for unit in controls)
+    return [Text(derived), Items((rate, split) if splits else (rate,))] if controls else []
+
+
+def _half_precision(_: Translate, units: Sequence[Unit]) -> list[Block]:
+    """What AMP adds to the tolerance."""
+    if not units:
+        return []
+    text = _(
+        "AMP computes in fp16, which rounds by {half}; a batch goes through about 100 independent roundings before its "
+        "loss, so {n} times that is added to the tolerance. The loss scale starts at {scale:.0f}, where no gradient "
+        "overflows: skipped iterations, whose number differs between layouts, would change the curves."
+    )
+    scale = max(unit.config.loss_scale or 1 for unit in units)
+    return [Text(text.format(half=f"{HALF_ROUNDING:.1e}", n=HALF_ROUNDINGS, scale=scale))]
+
+
+def _data(_: Translate, units: Sequence[Unit], datasets: Iterable[Mapping]) -> list[Block]:
+    """What the models of the run train on."""
+    synthetic = [unit for unit in units if unit.config.data.kind == SYNTHETIC]
+    reading = [unit for unit in units if unit.config.data.kind != SYNTHETIC]
+    read = _(
+        "The Python source of {sources} is read byte by byte by {models}; all layouts see the same samples."
+    ).format(sources=", ".join(dataset["source"] for dataset in datasets), models=_models(_, reading))
+    memorised = _(
+        "A few random batches are memorised by {models}: OneFlow distributes file records over the ranks, so no two layouts "
+        "would see real data in the same order."
+    ).format(models=_models(_, synthetic))
+    return [*([Text(read)] if reading else []), *([Text(memorised)] if synthetic else [])]
 
 
 def _tolerances(_: Translate, curves: Curves) -> Table:
@@ -183,15 +225,14 @@ def _figure(model: str, comparisons: list[CurveComparison]) -> FigureSpec:
             window=WINDOW,
         )
 
-    return FigureSpec(
-        f"curves-{model}",
-        chart,
-        lambda _: _(
+    def caption(_: Translate) -> str:
+        errors = any(comparison.unit.role == ERROR for comparison in comparisons)
+        return _(
             "First repeat of each configuration. The lower part compares each curve with its own reference: curves "
-            "that agree stay below the dashed line of their precision, injected errors rise above it. A deviation of "
-            "zero is drawn as {smallest}."
-        ).format(smallest=f"{SMALLEST:.0e}"),
-    )
+            "that agree stay below the dashed line of their precision{errors}. A deviation of zero is drawn as {smallest}."
+        ).format(errors=_(", injected errors rise above it") if errors else "", smallest=f"{SMALLEST:.0e}")
+
+    return FigureSpec(f"curves-{model}", chart, caption)
 
 
 register(

@@ -12,6 +12,7 @@ from repro.report.programs import deviation_table
 from repro.report.run.data import ReportData
 from repro.report.tables import words
 from repro.runs.unit import Unit
+from repro.utils.grouping import by_key
 from repro.utils.i18n import N_, Translate
 
 OWN_OPERATORS = {
@@ -33,14 +34,30 @@ def _own(units: Iterable[Unit]) -> list[Unit]:
     return [unit for unit in units if not unit.baseline_of]
 
 
+def _named(_: Translate, programs: Iterable[tuple[str, str]]) -> str:
+    """Training programs, each kind with the reports whose program it is."""
+    every = list(programs)
+    return _("; ").join(
+        _("{program} ({reports})").format(program=_(PROGRAMS[kind]), reports=", ".join(reports))
+        for kind in KINDS
+        if (reports := dict.fromkeys(report for program, report in every if program == kind))
+    )
+
+
+def _having(_: Translate, deviation: Deviation, units: Iterable[Unit]) -> str:
+    """Which programs of these units have a deviation, in one of their configurations."""
+    of_programs = by_key(units, lambda unit: (unit.program, unit.report))
+    having = [
+        program
+        for program, mine in of_programs.items()
+        if any(deviation.applies(unit.report, unit.config) for unit in mine)
+    ]
+    return _("all of them") if len(having) == len(of_programs) else _named(_, having)
+
+
 def program_rows(_: Translate, data: ReportData) -> list[tuple[Cell, ...]]:
     """Rows of a report's first table: the program, its deviations, and the release of OneFlow."""
     units = _own(data.plan.units)
-    named = [
-        _("{program} ({reports})").format(program=_(PROGRAMS[kind]), reports=", ".join(reports))
-        for kind in KINDS
-        if (reports := dict.fromkeys(unit.report for unit in units if unit.program == kind))
-    ]
     labels = {unit.label for unit in units}
     versions = [start.get("versions") or {} for label, start in data.starts.items() if label in labels]
     releases = dict.fromkeys(str(by_library["oneflow"]) for by_library in versions if "oneflow" in by_library)
@@ -50,7 +67,7 @@ def program_rows(_: Translate, data: ReportData) -> list[tuple[Cell, ...]]:
     }
     listed = _('{n}, listed under "Deviations from the published programs"').format(n=len(found_deviations(units)))
     return [
-        words(_("Training program"), _("; ").join(named)),
+        words(_("Training program"), _named(_, ((unit.program, unit.report) for unit in units))),
         words(_("Deviations"), listed),
         words("OneFlow", ", ".join(releases) or _("not known")),
         *(words(_(OWN_OPERATORS[kind]), ", ".join(names)) for kind, names in own.items() if names),
@@ -72,12 +89,12 @@ def deviation_section(_: Translate, language: str, every: Iterable[Unit]) -> Sec
             "apply to the configurations on this page."
         )
     )
+    of_units = found_deviations(units)
+    having = {deviation.id: _having(_, deviation, units) for deviation in of_units}
     measured = effects(_, reports)
     blocks: list[Block] = [
         text,
-        deviation_table(
-            _, language, id="deviations", deviations=found_deviations(units), reports=reports, measured=measured
-        ),
+        deviation_table(_, language, id="deviations", deviations=of_units, having=having, measured=measured),
     ]
     if case_gains := gains(reports):
         blocks.append(gain_text(_, case_gains))

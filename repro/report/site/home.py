@@ -11,8 +11,8 @@ from repro.published.audit.findings import Finding
 from repro.published.cases import Case
 from repro.published.claim_ids import THROUGHPUT
 from repro.report.document import Block, Cell, Code, Column, Document, Figure, Items, Section, Table, Text
-from repro.report.host.cells import listed
 from repro.report.host.results import MeasuredHost
+from repro.report.names import listed
 from repro.report.run.verdicts import meaning
 from repro.report.site import speed
 from repro.report.site.claims import AS_PUBLISHED, DERIVED, OTHERWISE, Claim

@@ -73,7 +73,8 @@ def measured(language: str, hosts: Sequence[MeasuredHost]) -> Document:
             believed(_, host),
             _("Figures, tables and every run: [page of {host}](host-{host}.html).").format(host=host.name),
         )
-        blocks: list[Block] = [Text(how_to_read(_, "reports/")), Items(items)] if items else []
+        blocks: list[Block] = [Text(text)] if (text := how_to_read(_, host, "reports/")) else []
+        blocks += [Items(items)] if items else []
         blocks += [Text(text) for text in texts if text]
         sections.append(Section(host.name, gpus_text(_, host) or host.name, tuple(blocks)))
     if not hosts:

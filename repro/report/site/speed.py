@@ -13,12 +13,12 @@ from repro.models.variants import MEGATRON
 from repro.report import numbers, tables
 from repro.report.document import Cell, Table
 from repro.report.host.answer import sizes
-from repro.report.host.cells import listed, subject
 from repro.report.host.configurations import configuration_name
 from repro.report.host.measured import current, ratio_span, span_by_rule
 from repro.report.host.results import MeasuredHost
 from repro.report.host.rows import HostRow
 from repro.report.method import link
+from repro.report.names import listed, subject
 from repro.report.tables import Field
 from repro.utils.grouping import by_key
 from repro.utils.i18n import N_, Translate

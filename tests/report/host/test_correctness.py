@@ -16,34 +16,43 @@ from repro.report.host.results import MeasuredHost
 from repro.report.host.run import KeptRun
 from repro.runs.description import Goal
 from repro.runs.failures import Failure
+from repro.runs.program_versions import Versions
 from repro.runs.record import Run
 from repro.runs.unit import Unit
 from repro.utils.i18n import catalogue
+from tests.support.attempts import recorded
 from tests.support.kept import H200
 from tests.support.pages import cells
 from tests.support.runs import CONFIG
-from tests.support.synthetic import described, ran_on
+from tests.support.synthetic import NOTHING, described, ran_on
 
 ENGLISH = catalogue("en").gettext
 
 
-def host_of(tmp_path, *shown) -> MeasuredHost:
-    description = described(created=1.79e9, command="make x", environment=ran_on(gpus=[H200], git_commit=None))
-    runs = (
-        KeptRun(
-            Run(tmp_path / f"run-{number}"),
-            description,
-            [],
-            [],
-            None,
-            {},
-            each,
-            {},
-            Evidence(0, ()),
+def units_of(findings) -> list[Unit]:
+    if isinstance(findings, Profiles):
+        return [profiled.unit for profiled in findings.every]
+    return [each.unit for each in (findings.results if isinstance(findings, Convergence) else findings.comparisons)]
+
+
+def host_of(tmp_path, *shown, codes=()) -> MeasuredHost:
+    """A host with a run for each of the findings, of these codes if they are given."""
+
+    def kept_run(number, findings):
+        units = tuple(units_of(findings))
+        description = described(
+            NOTHING if not units else replace(NOTHING, units=units),
+            created=1.79e9,
+            command="make x",
+            environment=ran_on(gpus=[H200], git_commit=None),
         )
-        for number, each in enumerate(shown, 1)
-    )
-    return MeasuredHost("h200", tmp_path, tuple(runs), (), (), Notes({}))
+        code = {"code": {"sha256": codes[number - 1]}} if codes else {}
+        attempts = [recorded({"unit": each.name, **code}) for each in units]
+        run = Run(tmp_path / f"run-{number}")
+        return KeptRun(run, description, attempts, [], None, {}, findings, Versions(), Evidence(0, ()))
+
+    runs = tuple(kept_run(number, findings) for number, findings in enumerate(shown, 1))
+    return MeasuredHost("h200", tmp_path, runs, (), (), Notes({}))
 
 
 def unit(name, role="", model="gpt", **more) -> Unit:
@@ -74,6 +83,22 @@ def test_curves_are_counted_from_their_comparisons(tmp_path):
     summary = "loss curves that agree with their references: 1 of 2; injected errors that were detected: 1 of 1"
     assert summary in detail.blocks[0].caption and detail.folded
     assert cells(detail)[0] == ["GPT fp32", "1 / 2", "4", "9.0e-04", "3.0e-04"]
+
+
+def curves_of(name, **more) -> Curves:
+    return Curves((CurveComparison(unit(name, LAYOUT, **more)),))
+
+
+def test_a_host_without_a_bench_has_the_code_of_its_other_runs(tmp_path):
+    meaning = Failure("1/{divisor} of the entropy of the labels", {"divisor": 2})
+    learned = Convergence((ConvergenceResult(unit("learn"), Goal(1.3863, meaning), ((0.6931,) * 20,), 0.9),))
+
+    def notes(*codes):
+        sections = shown(ENGLISH, host_of(tmp_path, curves_of("a"), learned, codes=codes), [])
+        return [row[0].note for section in sections if not section.folded for row in section.blocks[0].rows]
+
+    assert notes("b", "b") == ["", ""]
+    assert notes("a", "b") == ["older code", ""], "of the newer run"
 
 
 def test_learning_is_shown_in_bits(tmp_path):

@@ -13,7 +13,7 @@ from repro.report import method
 from repro.report.document import markdown
 from repro.report.host import answer, figures, measured
 from repro.report.host import page as host_page
-from repro.report.host.answer import believed, by_model
+from repro.report.host.answer import believed, by_model, how_to_read, over_published
 from repro.report.host.configurations import baselines, configurations
 from repro.report.host.figures import figure_specs
 from repro.report.host.goals import decided
@@ -87,6 +87,26 @@ def test_the_words_are_the_lowest_and_highest_of_a_models_configurations(host):
     assert "0.80" not in by_model(ENGLISH, older)[0], "older code is no result"
 
 
+def test_what_is_said_of_the_result_is_true_of_it(host):
+    (kept,) = host.runs
+    assert how_to_read(ENGLISH, host).startswith("Throughput over that of each baseline")
+    alone = replace(kept, results=[each for each in kept.results if not each.unit.baseline_of])
+    without = replace(host, runs=(alone,))
+    assert how_to_read(ENGLISH, without).startswith("In parentheses "), "there is scaling, and no baseline"
+    single = replace(kept, results=[each for each in alone.results if each.unit.world_size == 1])
+    assert how_to_read(ENGLISH, replace(host, runs=(single,))) == ""
+
+    def over(**changes):
+        verdicts = tuple(replace(each, **changes) for each in kept.judgement.verdicts)
+        judgement = replace(kept.judgement, verdicts=verdicts)
+        return over_published(ENGLISH, replace(host, runs=(replace(kept, judgement=judgement),)))
+
+    said = "**Over the published V100 throughput**"
+    assert over().startswith(f"{said} (other hardware, no verdict): ")
+    assert over(reasons=()).startswith(f"{said} (no verdict): ")
+    assert over(outcome="reproduced").startswith(f"{said}: ")
+
+
 def test_goals_are_counted_by_their_rows(host):
     rows = host.aimed
     found = [replace(rows[0], measurements=tuple(replace(rows[0].measurements[0], session=each) for each in "ab"))]
@@ -130,10 +150,10 @@ def test_each_configuration_is_one_row_with_its_ratios(reproduced):
 def test_programs_and_baselines_of_a_configuration_share_its_row(host):
     one = next(row for row in host.ratios if row.unit.world_size == 1)
 
-    def like(program, name, label):
+    def like(program, name, label, tf32=False):
         (measurement,) = one.measurements
-        unit = replace(measurement.result.unit, name=name, program=program)
-        base = replace(measurement.base.unit, variant=label)
+        unit = replace(measurement.result.unit, name=name, program=program, tf32=tf32)
+        base = replace(measurement.base.unit, variant=label, tf32=tf32)
         result, over = replace(measurement.result, unit=unit), replace(measurement.base, unit=base)
         return replace(one, measurements=(replace(measurement, result=result, base=over),))
 
@@ -141,7 +161,9 @@ def test_programs_and_baselines_of_a_configuration_share_its_row(host):
         like("published", "a", "pytorch"),
         like("tuned", "a.tuned", "pytorch"),
         like("tuned", "a.tuned", "pytorch-unfused"),
-        like("tuned", "a.tf32.tuned", "pytorch-tf32"),
+        like("tuned", "a.tf32.tuned", "pytorch-tf32", tf32=True),
+        like("published", "a", "pytorch-tf32"),
+        like("tuned", "a.tf32.tuned", "pytorch", tf32=True),
     ]
     first, second = configurations(rows)
     assert (first.name, second.name) == ("a", "a.tf32")
@@ -149,7 +171,19 @@ def test_programs_and_baselines_of_a_configuration_share_its_row(host):
         first.of(*pair) for pair in (("published", "pytorch"), ("tuned", "pytorch"), ("tuned", "pytorch-unfused"))
     ] == rows[:3]
     assert second.of("tuned", "pytorch") is rows[3], "in TF32 that is the baseline"
-    assert baselines(rows) == ["pytorch", "pytorch-unfused"]
+    assert first.of("published", "pytorch-tf32") is rows[4], "of a configuration in fp32 it is another than pytorch"
+    assert second.of("tuned", "pytorch-fp32") is rows[5]
+    assert baselines(rows) == ["pytorch", "pytorch-fp32", "pytorch-tf32", "pytorch-unfused"]
+    columns = [
+        column.title for column in measured.speed(ENGLISH, SimpleNamespace(ratios=rows, gains=[]))[0].blocks[0].columns
+    ]
+    assert columns[1:] == [
+        "Port / pytorch",
+        "Tuned / pytorch",
+        "Tuned / pytorch-fp32",
+        "Port / pytorch-tf32",
+        "Tuned / pytorch-unfused",
+    ]
 
 
 def test_scaling_and_layouts_are_those_of_the_run(reproduced):

@@ -1,8 +1,25 @@
 """What reports say of the variants of baselines."""
 
+from repro.analysis.results import summarise
 from repro.models.variants import VARIANTS
-from repro.report.run.baselines import DESCRIPTIONS, descriptions
+from repro.planning.plan import Wanted, make_plan
+from repro.published.cases import load_catalogue
+from repro.report.run.baselines import DESCRIPTIONS, descriptions, within_sections
 from repro.utils.i18n import catalogue
+from tests.support.attempts import recorded
+
+
+def test_a_peak_of_tensors_above_the_memory_in_use_is_explained():
+    """PyTorch's peak is since its start, memory in use is read at printed rows: the first may be the larger."""
+    run = make_plan(load_catalogue().select("resnet50", "resnet50_0808_1n1g_bs128"), 1, Wanted(baselines=("pytorch",)))
+    mib = {"memory_mib": 13968.8, "memory_allocated_mib": 16297.6}
+    attempts = [recorded({"unit": unit.name, "throughput": 400.0, **mib}) for unit in run.units]
+    (section,) = within_sections(catalogue("en").gettext, run.scale, summarise(run, attempts))
+    table = next(block for block in section.blocks if block.kind == "table")
+    of_row = {column.title: cell.text for column, cell in zip(table.columns, table.rows[0], strict=True)}
+    assert (of_row["PyTorch: memory in use (MiB)"], of_row["PyTorch: peak of tensors (MiB)"]) == ("13969", "16298")
+    assert "at any moment since the start" in section.blocks[-1].text
+    assert "it can exceed memory in use" in section.blocks[-1].text
 
 
 def test_each_variant_has_a_description():

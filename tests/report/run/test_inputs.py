@@ -54,8 +54,28 @@ def test_other_data_are_named():
     assert "Baselines" not in text
 
 
-def test_what_baselines_lack_is_said():
-    assert "only the port's figures include reading" in page({units()[0]: IMAGES}, baselines=("pytorch",))
+def test_only_what_was_read_is_described():
+    own = {"kind": "ofrecord", "path": "/imagenet", "bytes": 3 * 2**20}
+    reads, stand_in = "Ports that read files", "a port reads stand-in data"
+    for facts, said in (({"kind": "synthetic"}, set()), (own, {reads}), (IMAGES, {reads, stand_in})):
+        text = page({units()[0]: facts}, baselines=("pytorch",))
+        assert {each for each in (reads, stand_in) if each in text} == said, facts
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"baselines": ("pytorch",)}, "the baselines do not"),
+        ({"programs": ("published", "tuned")}, "the tuned program do not"),
+        ({"baselines": ("pytorch",), "programs": ("published", "tuned")}, "the tuned program and the baselines do not"),
+        ({}, None),
+    ],
+)
+def test_what_others_lack_is_said_of_those_in_the_run(options, said):
+    text = page({units()[0]: IMAGES}, **options)
+    begin = "Those of "
+    assert (f"{begin}{said}: their data are synthetic batches" in text) if said else begin not in text
+    assert begin not in page({units()[0]: {"kind": "synthetic"}}, **options)
 
 
 def test_a_smoke_run_says_which_unit_reads():

@@ -6,13 +6,43 @@ from types import SimpleNamespace
 import pytest
 
 from repro.published.rules import MeanRows
-from repro.report.run.programs import program_rows
+from repro.published.trainer_config import TrainingData
+from repro.report.run.programs import deviation_section, program_rows
 from repro.runs.unit import Unit
 from repro.utils.i18n import catalogue
 from tests.support.attempts import recorded
 from tests.support.runs import CONFIG
 
+RULE, REPORT = MeanRows(skip_first=1), "resnet50-2020-08-08"
 TUNED = replace(CONFIG, model="gpt", program="tuned", log_generation="E", precision="amp")
+
+
+def test_a_deviation_names_the_programs_that_have_it():
+    port, tuned = (
+        Unit(
+            name,
+            "resnet50",
+            replace(CONFIG, model="resnet50", program=name, data=data),
+            RULE,
+            8,
+            report=REPORT,
+            program=name,
+        )
+        for name, data in (
+            ("published", TrainingData("ofrecord", standin="images", scale="published")),
+            ("tuned", TrainingData("synthetic")),
+        )
+    )
+
+    def programs(*units):
+        table = deviation_section(catalogue("en").gettext, "en", units).blocks[1]
+        return {row[0].text: row[1].text for row in table.rows}
+
+    both = programs(port, tuned)
+    assert both["standin-input"] == f"port of the published program ({REPORT})"
+    assert both["synthetic-input"] == f"tuned program ({REPORT})"
+    assert both["release"] == programs(port)["standin-input"] == "all of them"
+    assert "synthetic-input" not in programs(port)
 
 
 @pytest.mark.parametrize(

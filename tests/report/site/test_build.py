@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from repro.published.claim_ids import THROUGHPUT
+from repro.report import names as written
 from repro.report import numbers
 from repro.report.document import Cell, Column, Document, Items, Section, Table, Text, markdown
-from repro.report.host import cells
 from repro.report.host.configurations import configuration_name
 from repro.report.html import prose
 from repro.report.site import build, home, links, readme, reproduce, speed
@@ -173,7 +173,7 @@ def test_the_home_page_has_the_ratios_of_todays_code_in_the_published_precision(
                 and row.unit.case_in_precision
                 and not row.base.label.endswith("-unfused")
             ):
-                model = f"{cells.name(cells.family(row.unit.report))} {cells.name(row.unit.precision)}"
+                model = f"{written.name(written.family(row.unit.report))} {written.name(row.unit.precision)}"
                 framework = "Megatron-Core" if row.base.label.startswith("megatron") else "PyTorch"
                 link = f"[{names[host.name]}](host-{host.name}.html)"
                 of = lowest.setdefault((model, framework, link, row.unit.program), {})
