@@ -69,10 +69,6 @@ def _programs(_: Translate) -> tuple[Block | str, ...]:
         Items(ours),
         _("Baselines train the same model with the same shapes, batch size and precision, in turn with OneFlow:"),
         descriptions(_, DESCRIPTIONS),
-        _(
-            "On the pages of hosts, a configuration in TF32 is compared with `pytorch-tf32` under the name `pytorch`, and with "
-            "`pytorch`, which is in fp32, under the name `pytorch-fp32`."
-        ),
     )
 
 

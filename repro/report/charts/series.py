@@ -28,9 +28,8 @@ STYLES_BY_NAME = {
 }
 OTHER = Style(SERIES[9], "-.", "p", "xx")
 """The style of any other framework in a published report, such as DeepSpeed."""
-SAME = {"pytorch-fp32": "pytorch-tf32", "Megatron-LM": "megatron-unfused", "OneFlow": AS_PUBLISHED}
-"""Names of the same series: eager PyTorch in the precision that OneFlow is not in, Megatron-LM as it was published, and
-OneFlow in a published report."""
+SAME = {"Megatron-LM": "megatron-unfused", "OneFlow": AS_PUBLISHED}
+"""Names of the same series: Megatron-LM as it was published, and OneFlow in a published report."""
 
 
 def style(name: str) -> Style:

@@ -12,7 +12,7 @@ from repro.report.charts.coverage import AS_PUBLISHED, DERIVED
 from repro.report.charts.figure import gpus_text as gpus_count
 from repro.report.document import Block, Figure, Items, Section, Text
 from repro.report.host.cells import Written, figures_of
-from repro.report.host.configurations import baseline_name, baselines
+from repro.report.host.configurations import baselines
 from repro.report.host.coverage import levels_of, units_run
 from repro.report.host.measured import current, factor, factors, ratio_span, span_by_rule
 from repro.report.host.results import MeasuredHost
@@ -106,7 +106,7 @@ def by_model(_: Translate, host: MeasuredHost) -> list[str]:
         )
         for group in by_key(rows, lambda row: subject(row.unit)).values()
         for baseline in baselines(group)
-        for mine in ([row for row in group if baseline_name(row) == baseline],)
+        for mine in ([row for row in group if row.base.label == baseline],)
     ]
 
 

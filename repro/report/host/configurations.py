@@ -10,9 +10,6 @@ from repro.report.host.rows import HostRow
 from repro.runs.unit import Unit
 from repro.utils.grouping import by_key
 
-IN_TF32 = {"pytorch-tf32": "pytorch", "pytorch": "pytorch-fp32"}
-"""What pages call baselines of a configuration in TF32: `pytorch` is the one in the configuration's own precision."""
-
 
 @dataclass(frozen=True)
 class Configuration:
@@ -28,9 +25,9 @@ class Configuration:
         return next((unit for unit in units if not unit.baseline_of), units[0])
 
     def of(self, program: str, baseline: str) -> HostRow | None:
-        """The row in which a program is over a baseline, as `baseline_name` has it."""
+        """The row in which a program is over a baseline."""
         rows = (row for row in self.rows if not row.unit.baseline_of and row.unit.program == program)
-        return next((row for row in rows if baseline_name(row) == baseline), None)
+        return next((row for row in rows if row.base.label == baseline), None)
 
 
 def configurations(rows: Iterable[HostRow]) -> list[Configuration]:
@@ -44,12 +41,7 @@ def configuration_name(row: HostRow) -> str:
     return min(names, key=lambda name: (len(name), name))
 
 
-def baseline_name(row: HostRow) -> str:
-    """What pages call a row's baseline, so that like is beside like in every precision."""
-    return IN_TF32.get(row.base.label, row.base.label) if row.unit.tf32 else row.base.label
-
-
 def baselines(rows: Iterable[HostRow]) -> list[str]:
     """The baselines of these rows, the one of most rows first."""
-    names = [baseline_name(row) for row in rows]
+    names = [row.base.label for row in rows]
     return sorted(dict.fromkeys(names), key=lambda name: (-names.count(name), name))

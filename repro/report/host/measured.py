@@ -20,7 +20,6 @@ from repro.report.host import cells
 from repro.report.host.cells import SHORT_PROGRAMS, Written, figures_of, least_to_most
 from repro.report.host.configurations import (
     Configuration,
-    baseline_name,
     baselines,
     configuration_name,
     configurations,
@@ -48,7 +47,7 @@ def speed(_: Translate, host: MeasuredHost) -> list[Section]:
         (program, baseline)
         for baseline in baselines(rows)
         for program in KINDS
-        if any(row.unit.program == program and baseline_name(row) == baseline for row in rows)
+        if any(row.unit.program == program and row.base.label == baseline for row in rows)
     ]
     gains = {configuration_name(row): row for row in current(host.gains)}
     fields = [
@@ -379,7 +378,7 @@ def _memory_pytorch(_: Translate, host: MeasuredHost) -> list[Section]:
     for row in ratios:
         for title, results in (
             (_(SHORT_PROGRAMS[row.unit.program]), row.results),
-            (baseline_name(row), row.bases),
+            (row.base.label, row.bases),
         ):
             mib = middle(result.memory_mib for result in results)
             if mib is not None:

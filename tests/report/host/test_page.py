@@ -170,18 +170,18 @@ def test_programs_and_baselines_of_a_configuration_share_its_row(host):
     assert [
         first.of(*pair) for pair in (("published", "pytorch"), ("tuned", "pytorch"), ("tuned", "pytorch-unfused"))
     ] == rows[:3]
-    assert second.of("tuned", "pytorch") is rows[3], "in TF32 that is the baseline"
+    assert second.of("tuned", "pytorch-tf32") is rows[3]
     assert first.of("published", "pytorch-tf32") is rows[4], "of a configuration in fp32 it is another than pytorch"
-    assert second.of("tuned", "pytorch-fp32") is rows[5]
-    assert baselines(rows) == ["pytorch", "pytorch-fp32", "pytorch-tf32", "pytorch-unfused"]
+    assert second.of("tuned", "pytorch") is rows[5], "in either precision it is the same baseline"
+    assert baselines(rows) == ["pytorch", "pytorch-tf32", "pytorch-unfused"]
     columns = [
         column.title for column in measured.speed(ENGLISH, SimpleNamespace(ratios=rows, gains=[]))[0].blocks[0].columns
     ]
     assert columns[1:] == [
         "Port / pytorch",
         "Tuned / pytorch",
-        "Tuned / pytorch-fp32",
         "Port / pytorch-tf32",
+        "Tuned / pytorch-tf32",
         "Tuned / pytorch-unfused",
     ]
 
