@@ -1,14 +1,12 @@
-"""Draws charts with matplotlib and writes them as SVG and PNG that are the same bytes wherever they are drawn.
+"""Draws charts with matplotlib and writes them as SVG, the same bytes wherever they are drawn.
 
-Text in an SVG stays text, in the reader's own fonts, and nothing is placed by measuring it: the bytes depend neither
-on the fonts of the machine nor on the date. A PNG needs its glyphs here, so that one with Chinese labels is drawn
-only where `CJK_FONT` is installed, and with English labels elsewhere.
+Text stays text, in the reader's own fonts, and nothing is placed by measuring it: the bytes depend neither on the fonts
+of the machine nor on the date.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.ft2font import FT2Font
     from matplotlib.transforms import Bbox
 
-CJK_FONT = "Noto Sans CJK SC"
 SVG_FONTS = (
     "'Helvetica Neue', Arial, 'PingFang SC', 'Microsoft YaHei', 'Noto Sans CJK SC', 'Source Han Sans SC', sans-serif"
 )
@@ -43,7 +40,6 @@ TOP, LINE = 46, 13
 """Where what follows a title and a line of subtitle begins, and the height of a line, in points."""
 PARTS = re.compile(r"[\u3000-\u9fff\uff00-\uffef]|[^\s\u3000-\u9fff\uff00-\uffef]+\s*|\s+")
 EM = 100
-PNG_DPI = 200
 
 
 @dataclass(frozen=True)
@@ -241,7 +237,8 @@ def write_svg(chart: Chart, file: Path) -> None:
     key = repr(chart)
     if key not in _drawn:
         _drawn[key] = _svg(chart)
-    _write(file, _drawn[key])
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(file, _drawn[key])
 
 
 def _svg(chart: Chart) -> bytes:
@@ -263,54 +260,11 @@ def _svg(chart: Chart) -> bytes:
     return _tidy(out.getvalue()).encode()
 
 
-def write_png(chart: Chart, english: Chart, file: Path) -> None:
-    """Draw a chart into a PNG file; its `english` twin if it needs a font that is not here, which a warning says."""
-    import io
-
-    import matplotlib
-
-    family = "DejaVu Sans"
-    if chart is not english:
-        family = CJK_FONT if has_cjk_font() else family
-        chart = chart if has_cjk_font() else _warned(english)
-    out = io.BytesIO()
-    with matplotlib.rc_context({"font.family": family, "hatch.linewidth": 0.7}):
-        figure = chart.draw()
-        figure.savefig(out, format="png", bbox_inches=_frame(figure), dpi=PNG_DPI, metadata={"Software": None})
-    _write(file, out.getvalue())
-
-
 def _frame(figure: Drawing) -> Bbox:
     from matplotlib.transforms import Bbox
 
     margin = MARGIN / 72
     return Bbox.from_extents(-margin, -margin, figure.get_figwidth() + margin, figure.get_figheight() + margin)
-
-
-def has_cjk_font() -> bool:
-    """Whether matplotlib finds the Chinese font, which Debian has in fonts-noto-cjk."""
-    from matplotlib.font_manager import fontManager
-
-    return CJK_FONT in fontManager.get_font_names()
-
-
-_already_warned: list[bool] = []
-
-
-def _warned(chart: Chart) -> Chart:
-    if not _already_warned:
-        print(
-            f"PNG figures have English labels in both languages: the font {CJK_FONT} is not installed (in Debian and "
-            "Ubuntu: apt-get install fonts-noto-cjk). SVG figures are not affected.",
-            file=sys.stderr,
-        )
-        _already_warned.append(True)
-    return chart
-
-
-def _write(file: Path, content: bytes) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(file, content)
 
 
 def _tidy(svg: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from repro.report.charts.canvas import write_png, write_svg
+from repro.report.charts.canvas import write_svg
 from repro.report.charts.lines import LineChart, Series
 from repro.report.charts.rows import DotChart
 from repro.report.document import Figure
@@ -22,29 +22,16 @@ class FigureSpec:
     caption: Callable
 
 
-def write_figures(
-    figure_specs: Iterable[FigureSpec],
-    folder: Path,
-    language: str,
-    prefix: str = "",
-    formats: tuple[str, ...] = ("svg",),
-) -> list[Figure]:
-    """Write each figure as `<prefix><id>.<language>.<format>` and return the blocks that show the SVG files."""
-    _, english = catalogue(language).gettext, catalogue("en").gettext
+def write_figures(figure_specs: Iterable[FigureSpec], folder: Path, language: str, prefix: str = "") -> list[Figure]:
+    """Write each figure as `<prefix><id>.<language>.svg` and return the blocks that show these files."""
+    _ = catalogue(language).gettext
     blocks = []
     for figure_spec in figure_specs:
         chart = figure_spec.chart(_)
-        stem = folder / f"{prefix}{figure_spec.id}.{language}"
-        if "svg" in formats:
-            write_svg(chart, stem.with_name(f"{stem.name}.svg"))
-        if "png" in formats:
-            write_png(
-                chart, chart if language == "en" else figure_spec.chart(english), stem.with_name(f"{stem.name}.png")
-            )
+        file = folder / f"{prefix}{figure_spec.id}.{language}.svg"
+        write_svg(chart, file)
         alternative = full_width(chart.described()) if language == "zh" else chart.described()
-        blocks.append(
-            Figure(f"figure-{figure_spec.id}", stem.with_name(f"{stem.name}.svg"), alternative, figure_spec.caption(_))
-        )
+        blocks.append(Figure(f"figure-{figure_spec.id}", file, alternative, figure_spec.caption(_)))
     return blocks
 
 

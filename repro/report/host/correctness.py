@@ -16,8 +16,7 @@ from repro.analysis.profiles import Profiles
 from repro.planning.loss_curves import ERROR, LAYOUT
 from repro.report import method, numbers
 from repro.report.charts.figure import FigureSpec
-from repro.report.charts.waterfall import Waterfall, WaterfallChart
-from repro.report.document import Block, Cell, Figure, Section
+from repro.report.document import Block, Cell, Figure, Section, Text
 from repro.report.host.cells import figures_of, link, links, outof
 from repro.report.host.results import MeasuredHost
 from repro.report.host.run import KeptRun
@@ -25,7 +24,7 @@ from repro.report.names import name
 from repro.report.run.learning import learning_figures
 from repro.report.run.loss_curves import curve_figures
 from repro.report.run.profile import stacked_figure
-from repro.report.tables import Field, count, measured, scientific, share, table
+from repro.report.tables import Field, count, measured, share, table
 from repro.runs.unit import Unit
 from repro.utils.grouping import by_key
 from repro.utils.i18n import Translate
@@ -33,8 +32,6 @@ from repro.utils.i18n import Translate
 Findings = TypeVar("Findings")
 BIT = math.log(2)
 """A bit of entropy, in the unit of losses."""
-SMALL_STEP = 0.005
-"""Steps of a waterfall below this share of the iteration are drawn as one."""
 
 
 def shown(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Section]:
@@ -59,7 +56,6 @@ def shown_figures(host: MeasuredHost) -> list[FigureSpec]:
             for spec in curve_figures(findings)
         ),
         *learning_figures(Convergence(tuple(learned))),
-        *([_waterfalls(pairs)] if (pairs := profiled(host)) else []),
         *([stacked_figure("profile", bars, lambda _: _("Where iteration time goes"))] if bars else []),
     ]
 
@@ -118,7 +114,10 @@ def curves(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sectio
         ),
     )
     rows = by_key(layouts, _model_and_precision).values()
-    detail = [block for kept_run, curves in by_run for block in _curves_of(_, kept_run, curves, drawn)]
+    detail: list[Block] = []
+    for kept_run, _curves in by_run:
+        figures = [figure for figure in drawn if figure.id.startswith(f"figure-{kept_run.run.id}-")]
+        detail += [Text(_("Run {run}:").format(run=link(kept_run))), *figures]
     return [
         Section("curves", _("Do all layouts train the same?"), (table("curves", rows, fields, caption),)),
         Section("curves-runs", _("Loss curves, run by run"), tuple(detail), level=3, folded=True),
@@ -148,43 +147,11 @@ def _agreeing(mine: Sequence[CurveComparison]) -> Cell:
     return outof(sum(comparison.holds for comparison in mine), len(mine))
 
 
-def _largest_deviation(mine: Sequence[CurveComparison]) -> float | None:
-    return max((comparison.deviation.windowed for comparison in mine if comparison.deviation), default=None)
-
-
 def _used(comparison: CurveComparison) -> float:
     """The share of its tolerance that a curve's deviation takes."""
     if comparison.deviation is None or comparison.tolerance is None:
         return math.inf
     return comparison.deviation.windowed / comparison.tolerance.value
-
-
-def _curves_of(_: Translate, kept_run: KeptRun, curves: Curves, drawn: list[Figure]) -> list[Block]:
-    compared = [comparison for comparison in curves.comparisons if comparison.unit.role == LAYOUT]
-    errors = [comparison for comparison in curves.comparisons if comparison.unit.role == ERROR]
-    fields = (
-        Field(_("Model"), lambda mine: _subject(mine[0].unit)),
-        Field(_("Curves that agree"), _agreeing, numeric=True),
-        Field(_("GPUs at most"), lambda mine: max(comparison.unit.world_size for comparison in mine), count),
-        Field(_("Largest deviation"), _largest_deviation, scientific),
-        Field(
-            _("Tolerance"),
-            lambda mine: next((comparison.tolerance.value for comparison in mine if comparison.tolerance), None),
-            scientific,
-        ),
-    )
-    caption = _(
-        "Run {run}: loss curves that agree with their references: {good} of {of}; injected errors that were detected: {seen} of {made}."
-    ).format(
-        run=link(kept_run),
-        good=sum(comparison.holds for comparison in compared),
-        of=len(compared),
-        seen=sum(comparison.holds for comparison in errors),
-        made=len(errors),
-    )
-    figures = [figure for figure in drawn if figure.id.startswith(f"figure-{kept_run.run.id}-")]
-    rows = by_key(compared, _model_and_precision).values()
-    return [table(f"curves-{kept_run.run.id}", rows, fields, caption), *figures]
 
 
 def learning(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Section]:
@@ -297,10 +264,11 @@ def profile(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Secti
     detail = table(
         "profiles", every, columns_of_all, _("Every traced iteration; the run's report has all kernels and gaps.")
     )
-    figures = [*figures_of(drawn, "waterfall"), *figures_of(drawn, "profile")]
     return [
         *([Section("profile", _("Where does the time go?"), blocks)] if blocks else []),
-        Section("profile-runs", _("Time by class of kernel"), (*figures, detail), level=3, folded=True),
+        Section(
+            "profile-runs", _("Time by class of kernel"), (*figures_of(drawn, "profile"), detail), level=3, folded=True
+        ),
     ]
 
 
@@ -319,31 +287,3 @@ def _slower_in(_: Translate, pair: ProfilePair) -> str:
     apart = pair.differences
     worst = max(apart, key=lambda kind: apart[kind])
     return f"{_class(_, worst)} (+{apart[worst]:.2f} ms)" if apart[worst] > 0 else numbers.NOTHING
-
-
-def _waterfalls(pairs: list[ProfilePair]) -> FigureSpec:
-    """From OneFlow's iteration to each baseline's by class of kernel."""
-
-    def chart(_: Translate) -> WaterfallChart:
-        return WaterfallChart(
-            _("From OneFlow's iteration to the baseline's"),
-            _("ms per iteration on rank 0's GPU, by class of kernel; the axes are cut"),
-            tuple(_steps(_, pair) for pair in pairs),
-            (_("the baseline takes less"), _("the baseline takes more")),
-        )
-
-    return FigureSpec("waterfall", chart, lambda _: _("Each field has its own scale."))
-
-
-def _steps(_: Translate, pair: ProfilePair) -> Waterfall:
-    """The classes that differ by SMALL_STEP of the iteration or more, largest gain of the baseline first."""
-    least = SMALL_STEP * pair.ours.iteration_ms
-    large = {kind: value for kind, value in pair.differences.items() if abs(value) >= least}
-    rest = pair.ours.iteration_ms - pair.theirs.iteration_ms - math.fsum(large.values())
-    steps = sorted(((_class(_, kind), -value) for kind, value in large.items()), key=lambda step: step[1])
-    return Waterfall(
-        f"{pair.unit.name}, {pair.other.label} ({pair.kept_run.began})",
-        (pair.unit.label, pair.ours.iteration_ms),
-        (*steps, (_("all other, and kernels at the same time"), -rest)),
-        (pair.other.label, pair.theirs.iteration_ms),
-    )

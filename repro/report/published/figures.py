@@ -27,12 +27,12 @@ from repro.utils.i18n import LANGUAGES, N_, Translate
 V100_MEMORY_MIB = 16 * 1024
 
 
-def published_figures(folder: Path, formats: tuple[str, ...] = ("svg",)) -> dict[str, dict[str, list[Figure]]]:
+def published_figures(folder: Path) -> dict[str, dict[str, list[Figure]]]:
     """Write the figures of all published reports into a folder; their blocks by report id and language."""
     cases = load_catalogue().cases
     return {
         report: {
-            language: write_figures(figure_specs, folder, language=language, prefix=f"{report}-", formats=formats)
+            language: write_figures(figure_specs, folder, language=language, prefix=f"{report}-")
             for language in LANGUAGES
         }
         for report, figure_specs in published_figure_specs(cases).items()

@@ -12,7 +12,6 @@ from repro.runs.record import Run
 from repro.utils.i18n import N_, Translate, catalogue
 
 DRAWING_PAYS_AFTER_S = 30
-FORMATS = ("svg", "png")
 FILES = (
     ("run.json", N_("Plan and machine")),
     ("attempts.jsonl", N_("All attempts, one line each")),
@@ -46,13 +45,11 @@ def illustrated(document: Document, data: ReportData, run: Run, folder: Path, dr
     return replace(document, sections=(*sections, Section("data", _("Raw data"), files)))
 
 
-def run_figures(
-    data: ReportData, files: RunPath, folder: Path, language: str, formats: tuple[str, ...] = FORMATS
-) -> list[Figure]:
+def run_figures(data: ReportData, files: RunPath, folder: Path, language: str) -> list[Figure]:
     """Write the figures of a run, whose files these are, into `folder`; the blocks that show them."""
     from repro.report.charts.figure import write_figures  # takes time to import, which a short run's report saves
 
-    return write_figures(kind_of(data.plan).figures(data, files), folder, language, formats=formats)
+    return write_figures(kind_of(data.plan).figures(data, files), folder, language)
 
 
 def _figures(_: Translate, language: str, data: ReportData, run: Run, folder: Path) -> list[Section]:

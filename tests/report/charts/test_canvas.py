@@ -1,12 +1,9 @@
-"""The files of charts: the same bytes each time, and legible without colour or in either language."""
+"""What charts have in common: legends that fit, and colours that can be told apart."""
 
 import pytest
 
 from repro.report.charts import canvas as drawing
-from repro.report.charts.canvas import SERIES, STYLES, legend_places, text_width, write_png
-from repro.report.charts.lines import LineChart, Series
-
-LINE = Series("batch 128", ((1, 384.9), (8, 2969.5), (32, 11711.2)))
+from repro.report.charts.canvas import SERIES, STYLES, legend_places, text_width
 
 
 def test_a_legend_goes_on_in_a_new_row():
@@ -14,26 +11,6 @@ def test_a_legend_goes_on_in_a_new_row():
     rows = [row for _left, row, _label in legend_places(labels)]
     assert rows[0] == 0 and rows[-1] > 0 and rows == sorted(rows)
     assert text_width("吞吐") > text_width("ab")
-
-
-def test_png_is_the_same_each_time(tmp_path):
-    chart = LineChart("t", "s", "GPUs", (LINE,))
-    for name in ("a.png", "b.png"):
-        write_png(chart, chart, tmp_path / name)
-    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
-    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_png_falls_back_to_english_and_says_so_once(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(drawing, "has_cjk_font", lambda: False)
-    monkeypatch.setattr(drawing, "_already_warned", [])
-    english, chinese = (LineChart(title, "s", "GPUs", (LINE,)) for title in ("Throughput", "吞吐率"))
-    write_png(english, english, tmp_path / "en.png")
-    assert capsys.readouterr().err == ""
-    for _ in range(2):
-        write_png(chinese, english, tmp_path / "zh.png")
-    assert (tmp_path / "zh.png").read_bytes() == (tmp_path / "en.png").read_bytes()
-    assert capsys.readouterr().err.count("fonts-noto-cjk") == 1
 
 
 def luminance(colour: str) -> float:

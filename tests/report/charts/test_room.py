@@ -11,7 +11,6 @@ from repro.report.charts.lines import GridChart, LineChart, Series
 from repro.report.charts.overlay import OverlayChart, OverlayLine, OverlayPanel
 from repro.report.charts.rows import BarChart, DotChart, Panel
 from repro.report.charts.stacked import Part, StackedChart
-from repro.report.charts.waterfall import Waterfall, WaterfallChart
 
 NAME = "DP_8x1x1_16_1536x16.as_2x1x1"
 WIDE = "WWWW MMMM 0000 @@@@"
@@ -23,7 +22,6 @@ CHARTS = [
     ForestChart("t", "s", ("",), ((f"{WIDE} (hidden size x layers)", (ForestRow("1x1", ((ForestPoint(0, 0.9, None),),)),)),), (WIDE,)),
     OverlayChart("t", "s", "GPUs", (OverlayPanel(WIDE, (OverlayLine("bs 24, sharded", POINTS, (), STYLES[0]),)),) * 3, (WIDE, WIDE)),
     CoverageChart("t", "s", tuple(CoveredCase(WIDE, NAME, n, 0) for n in (1, 8)), ("a", "b", "c", "d"), "GPUs"),
-    WaterfallChart("t", "s", (Waterfall(NAME, (NAME, 70.0), ((WIDE, -8.0),), (WIDE, 62.0)),), (WIDE, WIDE)),
     BarChart(LONG, LONG, (NAME, WIDE), (Panel("", ((12565.0, 12565.0), (1.0, None))),), (WIDE, NAME), limit=(WIDE, 13000.0)),
     DotChart("t", "s", (NAME, WIDE), ((12565.0, 3.0), (1.0, 2.0)), (WIDE, NAME), notes=("+15.2%", "−0.3%")),
     LineChart("t", "s", "GPUs", (Series(NAME, POINTS), Series(WIDE, POINTS))),
@@ -63,14 +61,7 @@ def test_every_label_is_within_the_figure(chart):
         assert left >= -1 and right <= 72 * figure.get_figwidth() + 1, (text.get_text(), left, right)
 
 
-STEPS = Waterfall(
-    "a", ("OneFlow", 85.7), (("all other, and kernels at the same time", -37.3), ("idle", 128.5)), ("b", 176.9)
-)
-
-
-@pytest.mark.parametrize(
-    "chart", [*CHARTS, WaterfallChart("t", "s", (STEPS,), ("a", "b"))], ids=lambda chart: type(chart).__name__
-)
+@pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: type(chart).__name__)
 def test_labels_of_a_scale_stand_apart(chart):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 

@@ -80,9 +80,7 @@ def test_curves_are_counted_from_their_comparisons(tmp_path):
         "Loss curves that agree with their references: 1 of 3; that differ: 1; that did not run: 1. Injected errors that were detected: 1 of 1."
     )
     assert cells(short) == [["GPT fp32", "1 / 3", "1", "1", "300.0%"]]
-    summary = "loss curves that agree with their references: 1 of 2; injected errors that were detected: 1 of 1"
-    assert summary in detail.blocks[0].caption and detail.folded
-    assert cells(detail)[0] == ["GPT fp32", "1 / 2", "4", "9.0e-04", "3.0e-04"]
+    assert detail.folded and [block.text[:5] for block in detail.blocks] == ["Run [", "Run ["], "then their figures"
 
 
 def curves_of(name, **more) -> Curves:
@@ -124,15 +122,8 @@ def test_a_profile_names_the_class_that_costs_most(tmp_path):
     short, detail = shown(ENGLISH, host, [])
     assert cells(short) == [["a", "pytorch", "10.00", "7.000", "Matrix products (+3.00 ms)"]], "the newest counts"
     assert len(cells(detail)) == 4
-    waterfall, stacked = shown_figures(host)
+    (stacked,) = shown_figures(host)
     assert stacked.chart(ENGLISH).rows[2:] == ("a · 2026-09-21 14:13 · OneFlow", "a · 2026-09-21 14:13 · pytorch")
-    (panel,) = waterfall.chart(ENGLISH).panels
-    assert panel.rows == [
-        ("OneFlow", "10.00"),
-        ("Matrix products", "−3.00"),
-        ("all other, and kernels at the same time", "+0.00"),
-        ("pytorch", "7.000"),
-    ]
 
 
 def test_a_profile_of_older_program_code_is_not_compared(tmp_path):
@@ -142,14 +133,3 @@ def test_a_profile_of_older_program_code_is_not_compared(tmp_path):
     (every,) = shown(ENGLISH, host_of(tmp_path, older, newer), [])
     assert len(cells(every)) == 3
     assert [spec.id for spec in shown_figures(host_of(tmp_path, older, newer))] == ["profile"]
-
-
-def test_kernels_at_the_same_time_are_a_step_of_their_own(tmp_path):
-    def profiled(name, gemms, busy, baseline_of=None):
-        variant = "pytorch" if baseline_of else None
-        profile = Profile(10, busy, busy, 3.0, "", tuple(Kernel("volta_sgemm", 1.0, ms) for ms in gemms), ())
-        return Profiled(unit(name, baseline_of=baseline_of, variant=variant), profile)
-
-    pair = ProfileComparison(profiled("a", (6.0, 6.0), 10.0), (profiled("a.pytorch", (5.0,), 5.0, "a"),))
-    (panel,) = shown_figures(host_of(tmp_path, Profiles((pair,))))[0].chart(ENGLISH).panels
-    assert [value for _label, value in panel.rows] == ["10.00", "−7.00", "+2.00", "5.000"]
