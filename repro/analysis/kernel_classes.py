@@ -29,7 +29,7 @@ CLASSES = (
     (
         "softmax",
         N_("Softmax, dropout, masks, loss"),
-        r"[sS]oft_?[mM]ax|[dD]ropout|GenerateGpu\(curand|MaskAndScale|masked_|[tT]ril|nll_loss|[cC]ross_?[eE]ntropy",
+        r"[sS]oft_?[mM]ax|[dD]ropout|GenerateGpu\(curand|MaskAndScale|masked_|[tT]ril|nll_loss|[cC]ross_?[eE]ntropy|ComputeDiff",
     ),
     (
         "norm",
@@ -55,18 +55,20 @@ Complex matrix products (cf32) are part of cuDNN's convolutions by Fourier trans
 are mostly gradients of biases, count as elementwise. What PyTorch fuses into a matrix product, such as a bias,
 cannot be separated from it, and neither can a sum that OneFlow computes as a product with ones.
 """
+MOVES = ("to_copy", "copy", "clone", "cat", "transpose", "permute", "unsafe_view", "view", "slice", "split", "t")
 FUSED = (
     ("convolution", r"^triton_tem_\w*convolution"),
     ("matrix", r"^triton_tem_"),
-    ("norm", r"^triton_(per|red)_\w*(layer|batch)_norm"),
-    ("softmax", r"^triton_(per|red)_\w*(softmax|nll_loss)"),
+    ("norm", r"^triton_\w*(layer|batch)_norm"),
+    ("softmax", r"^triton_\w*(softmax|dropout|exp_sub_sum)"),
+    ("copy", rf"^triton_poi_fused_({'|'.join(MOVES)}|_)+\d*$"),
     ("elementwise", r"^triton_"),
 )
 """Class and pattern of the kernels that torch.compile fuses; they are tried first.
 
-Their names list every operator that a part was taken from, such as the convolution whose bias is added. What they
-compute follows from their kind: templates (tem) compute products, reductions (per, red) statistics and sums, and all
-others work element by element, also where they apply a normalisation.
+Their names list every operator that a part was taken from, such as the convolution whose bias is added. Only templates
+(tem) compute products. Any other kernel with a normalisation counts as one, with the activation that is fused into it,
+as cuDNN's kernels of that kind do.
 """
 TITLES = {name: title for name, title, _pattern in CLASSES}
 PATTERNS = [

@@ -29,7 +29,7 @@ LEAST = 2
 def halves(measurements: Sequence[MeasuredTraining]) -> tuple[list[MeasuredTraining], list[MeasuredTraining]]:
     """The half to fit on, and the half to check with: every second training of a program and family, in sorted order.
 
-    A training that was measured on several GPUs is in one half with all of them.
+    A training that was measured on several GPU models is in one half with all of them.
     """
     order: dict[tuple[str, str], list[str]] = {}
     for measurement in sorted(measurements, key=lambda measurement: str(measurement.job)):
@@ -74,9 +74,9 @@ def error(measurement: MeasuredTraining, constants: Constants) -> float:
 
 
 def left_out_factor(measurements: Sequence[MeasuredTraining], constants: Constants) -> float:
-    """Within which nine in ten of the trainings lie, less one, each of them left out of the fit, with all its GPUs.
+    """Within which nine in ten of the trainings lie, less one, each of them left out of the fit, on all its GPU models.
 
-    A training counts once, where it is furthest off: on several GPUs its errors are much the same, and would count as
+    A training counts once, where it is furthest off: on several GPU models its errors are much the same, and would count as
     several. Infinite if no group has two trainings besides one, so that nothing is known of it.
     """
     furthest = []

@@ -24,7 +24,7 @@ REFERENCE, LAYOUT, CONTROL, ERROR = "reference", "layout", "control", "error"
 RULE = MeanRows(skip_first=1)
 ITERATIONS = {"cuda": 200, "cpu": 40}
 LOSS_SCALE = 2.0**13
-"""The first one under AMP: so low that no gradient overflows, so high that few are below 2^-14.
+"""The first one under AMP: so low that no gradient should overflow, so high that few are below 2^-14.
 
 Published is 2^20, from which it comes down by iterations that are skipped: a few of GPT and of BERT on an H200, more
 where gradients are accumulated. So layouts that compute the same would have different curves. Below 2^-14 a number in

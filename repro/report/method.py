@@ -157,6 +157,10 @@ def _profiles(_: Translate) -> tuple[str, ...]:
             "Where OneFlow is compared with a baseline, the last column names the class of kernels in which OneFlow takes "
             "longest beyond the baseline. Profiles of older program code are in the list of all traced iterations only."
         ),
+        _(
+            "A kernel that torch.compile fuses has one class: normalisation if there is one in it, otherwise softmax and dropout, "
+            "otherwise copies if it only moves or casts, otherwise elementwise."
+        ),
     )
 
 

@@ -82,8 +82,13 @@ NAMES = {
         "void at::native::(anonymous namespace)::fused_dropout_kernel_vec<float, float, unsigned int, 1, 4, bool>(at",
         "void at::native::vectorized_elementwise_kernel<4, at::native::(anonymous namespace)::masked_scale_kernel<bool",
         "triton_per_fused__log_softmax_mul_nll_loss_forward_sub_sum_view_9",
+        "triton_poi_fused_add_native_dropout_0",
+        "triton_red_fused_copy__exp_sub_sum_unsqueeze_2",
+        "void oneflow::user_op::(anonymous namespace)::ComputeDiffGpu<float, long, int>(long, long, long, long, float",
     ],
     "norm": [
+        "triton_poi_fused_convolution_backward_native_batch_norm_backward_nll_loss_forward_threshold_backward_66",
+        "triton_poi_fused__native_batch_norm_legit_functional_add_relu_11",
         "triton_red_fused_convolution_backward_div_expand_native_batch_norm_backward_nll_loss_forward_threshold_backward",
         "triton_per_fused__to_copy_add_embedding_dense_backward_native_dropout_backward_native_layer_norm_backward_nll",
         "void cuda::layer_norm::LayerNormGradWarpImpl<cuda::layer_norm::DirectLoad<float, float>, (anonymous namespa",
@@ -93,6 +98,8 @@ NAMES = {
         "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float, false>(int, float, float",
     ],
     "copy": [
+        "triton_poi_fused_cat_clone_transpose_18",
+        "triton_poi_fused__to_copy_t_13",
         "void ep::primitive::permute::internal::(anonymous namespace)::PermuteKernel<4ul, 16ul, int>(ep::primitive",
         "void ep::primitive::(anonymous namespace)::CopyNdKernel<2ul, 16ul, int>(ep::primitive::(anonymous namespace)",
         "void cuda::elementwise::ApplyGeneric<4, false, cuda::elementwise::SimpleFactory<ep::primitive::(anonymous "
@@ -110,9 +117,9 @@ NAMES = {
         "void cub::DeviceSegmentedReduceKernel<cub::DeviceReducePolicy<float const, float, int, cub::Sum>::Policy600, "
         "PermutationIterator<float const",
         "void (anonymous namespace)::ReluBackwardGpu<float>(long, int const*, float const*, float*)",
-        "triton_poi_fused_convolution_backward_native_batch_norm_backward_nll_loss_forward_threshold_backward_66",
-        "triton_poi_fused__native_batch_norm_legit_functional_add_relu_11",
-        "triton_red_fused__to_copy_native_dropout_backward_sum_view_18",
+        "triton_poi_fused_add_nll_loss_forward_threshold_backward_43",
+        "triton_poi_fused__to_copy_add_32",
+        "triton_red_fused_gelu_gelu_backward_sum_view_16",
         "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul",
         "void at::native::reduce_kernel<128, 4, at::native::ReduceOp<float, at::native::func_wrapper_t<float, at::na",
     ],

@@ -73,16 +73,19 @@ def curves(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sectio
     every = [comparison for _kept_run, curves in by_run for comparison in curves.comparisons]
     layouts = [comparison for comparison in every if comparison.unit.role == LAYOUT]
     errors = [comparison for comparison in every if comparison.unit.role == ERROR]
+    skipped = {case.case for kept_run, _curves in by_run for case in kept_run.plan.skipped}
+    skipped -= {comparison.unit.name for comparison in every}
     absent = sum(comparison.deviation is None for comparison in layouts)
     agree = sum(comparison.holds for comparison in layouts)
     caption = _(
         "Loss curves that agree with their references: {good} of {of}; that differ: {differ}; that did not run: {absent}. "
-        "Injected errors that were detected: {seen} of {made}."
+        "Configurations skipped for want of GPUs: {skipped}. Injected errors that were detected: {seen} of {made}."
     ).format(
         good=agree,
         of=len(layouts),
         differ=len(layouts) - agree - absent,
         absent=absent,
+        skipped=len(skipped),
         seen=sum(comparison.holds for comparison in errors),
         made=len(errors),
     )

@@ -267,12 +267,12 @@ def _elsewhere(_: Callable, story: ModelReportData) -> Section:
             "Measured values are from the kept runs in `reports/reproduced/`, of the program shown: each training once, with "
             "the figures of the newest run, whose code may be older than the program's newest. `make model` copies them from the runs' archives into "
             "`repro/data/validation.toml`. Every second training of a program and family is used for the fit, and the others "
-            "check it; a training on several GPUs is on one side with all of them."
+            "check it; a training on several GPU models is on one side with all of them."
         ),
     )
     after = _(
-        "Nine in ten trainings of a half lie within the factor when each is left out of the fit; one on several GPUs "
-        "counts once, where it is furthest off. The factor is that of the half where it is larger. With the two halves "
+        "Nine in ten trainings of a half lie within the factor when each is left out of the fit; one on several GPU "
+        "models counts once, where it is furthest off. The factor is that of the half where it is larger. With the two halves "
         "exchanged, {exchanged}. Launches: the share of the modelled iteration spent only on launching kernels; where it "
         "is large, the host is the bottleneck rather than the GPU."
     ).format(exchanged=_("; ").join(_exchanged(_, story)))

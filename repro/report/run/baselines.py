@@ -92,14 +92,15 @@ def _baselines(_: Translate, results: list[Result]) -> list[Section]:
             "means that OneFlow is faster. The baselines are:"
         )
     )
-    memory = Text(
-        _(
-            "Memory in use is the driver's count for a GPU, read at the same iterations for both frameworks. It "
-            "includes what each framework's allocator keeps in reserve, so a lower figure does not necessarily mean "
-            "a lower need. The peak of tensors is the most that PyTorch's tensors took at any moment since the start, also "
-            "between these readings. So it can exceed memory in use: to choose among convolution algorithms, PyTorch "
-            "tries them once in large workspaces, which it then gives back. OneFlow 0.8.0 does not report such a peak."
-        )
+    memory = _(
+        "Memory in use is the driver's count for a GPU, read at the same iterations for both frameworks. It includes what "
+        "each framework's allocator keeps in reserve, so a lower figure does not necessarily mean a lower need. The peak "
+        "of tensors is the most that PyTorch's tensors took at any moment since the start, also between these readings. "
+        "OneFlow 0.8.0 does not report such a peak."
+    )
+    exceeded = _(
+        "Where it exceeds memory in use, PyTorch had memory that it gave back: to choose among convolution algorithms, it "
+        "tries them once in large workspaces."
     )
     fields = (
         Field(_("Configuration"), lambda comparison: comparison.result.unit.name),
@@ -115,7 +116,10 @@ def _baselines(_: Translate, results: list[Result]) -> list[Section]:
     )
     relations = baseline_relations(results)
     described = descriptions(_, (relation.base.unit.label for relation in relations))
-    blocks: list[Block] = [text, described, table("baselines", relations, fields), memory]
+    peaks = [(relation.base.allocated_mib, relation.base.memory_mib) for relation in relations]
+    above = any(peak and in_use and peak > in_use for peak, in_use in peaks)
+    remarks = [Text(memory), *([Text(exceeded)] if above else [])]
+    blocks: list[Block] = [text, described, table("baselines", relations, fields), *remarks]
     return [Section("baselines", _("Compared with PyTorch in the same run"), tuple(blocks))]
 
 
@@ -138,8 +142,9 @@ def _gain(_: Translate, results: list[Result]) -> list[Section]:
         return []
     text = Text(
         _(
-            "In every repeat the tuned program ran right after the port, so machine drift affects both "
-            "equally. Both are read by the same rule. A gain above 1 means that the tuned program is faster."
+            "In every repeat the two programs ran one after the other, at most with baselines of the same configuration "
+            "between them, so machine drift affects both equally. Both are read by the same rule. A gain above 1 means "
+            "that the tuned program is faster."
         )
     )
     fields = (

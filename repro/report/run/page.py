@@ -172,7 +172,7 @@ def _outcome(_: Translate, data: ReportData) -> Section:
     if derived:
         scale += _("; {n:configuration is|configurations are} derived from published cases").format(n=Counted(derived))
     if baselines:
-        scale += _("; {n:is a PyTorch baseline|are PyTorch baselines}").format(n=Counted(baselines))
+        scale += _("; {n:is a baseline|are baselines}").format(n=Counted(baselines))
     rows = [
         words(_("Planned"), what),
         *program_rows(_, data),
