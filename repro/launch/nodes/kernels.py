@@ -44,7 +44,7 @@ def compared_on_nodes(
     cluster: Cluster,
     facts: Mapping[str, dict],
     precisions: Mapping[str, tuple[str, ...]],
-    attempts_on: Callable[[str, threading.Event], ProgramOf],
+    attempts_on: Callable[[str], ProgramOf],
     cache: Path | None = None,
     say: Callable[[str], None] = print,
 ) -> Kernels:
@@ -54,7 +54,7 @@ def compared_on_nodes(
     ----------
     facts : those of each node, by its name.
     precisions : those in which the operators of each model are compared, by the model.
-    attempts_on : makes attempts of the program on a node, which end once the event is set.
+    attempts_on : makes attempts of the program on a node.
     cache : where comparisons are kept on this machine, None for .cache/kernels.
 
     Raises
@@ -81,9 +81,8 @@ def compared_on_nodes(
 
     def one(node: str) -> Kernels:
         subject = f"what {facts[node]['gpus'][0]['name']} of {node} computes"
-        return compared(
-            identity_of(cluster, node, facts[node]), precisions, attempts_on(node, stop), subject, cache_folder, say
-        )
+        identity = identity_of(cluster, node, facts[node])
+        return compared(identity, precisions, attempts_on(node), subject, cache_folder, say, stop=stop)
 
     with interruptible(stop) as interrupts, ThreadPoolExecutor(len(facts)) as pool:
         futures = {node: pool.submit(one, node) for node in facts}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -12,7 +11,7 @@ from pathlib import Path
 from repro.cluster.fingerprint import SCRIPT, probe_arguments, probed
 from repro.cluster.ssh import CommandResult
 from repro.launch.attempt import Interrupts, Limits
-from repro.launch.check_programs import CheckConfig, CheckProgram, ProgramOf, Stoppable
+from repro.launch.check_programs import CheckConfig, ProgramOf
 from repro.launch.nodes.attempt import NodesAttempt, NotStarted
 from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.nodes.failure_causes import node_says
@@ -159,12 +158,10 @@ class StepTransport:
             self.allocation.wait(self._step) if follower.succeeded else self.allocation.stop(self._step)
 
 
-def programs_in_job(
-    allocation: Allocation, name: str, code: UploadedCode, program: Path, limits: Limits, stop: threading.Event
-) -> ProgramOf:
+def programs_in_job(allocation: Allocation, name: str, code: UploadedCode, program: Path, limits: Limits) -> ProgramOf:
     """The maker of attempts of one process of a check's program on a node of a job."""
 
-    def attempt_of(config: CheckConfig, folder: Path) -> CheckProgram:
+    def attempt_of(config: CheckConfig, folder: Path) -> NodesAttempt:
         def work_in(allocation: Allocation) -> SlurmWork:
             node = next(node for node in allocation.nodes() if node.name == name)
             run = allocation.request.run
@@ -172,6 +169,6 @@ def programs_in_job(
             work = check_work(alone, code, program, f"{program.stem} on {name}", config, alone.port, folder)
             return work_of_step(allocation.request, replace(work, run=run))
 
-        return Stoppable(NodesAttempt(StepTransport(allocation, code, work_in), folder, limits), stop)
+        return NodesAttempt(StepTransport(allocation, code, work_in), folder, limits)
 
     return attempt_of

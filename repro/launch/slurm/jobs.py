@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import posixpath
 import secrets
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,8 +140,8 @@ class Jobs:
         if not (self._compares and allocation.request.gpus):
             return None
 
-        def attempts_on(name: str, stop: threading.Event) -> ProgramOf:
-            return programs_in_job(allocation, name, code=self.code, program=PROGRAM, limits=LIMITS, stop=stop)
+        def attempts_on(name: str) -> ProgramOf:
+            return programs_in_job(allocation, name, code=self.code, program=PROGRAM, limits=LIMITS)
 
         return compared_on_nodes(self.cluster, allocation.facts, precisions, attempts_on, say=say)
 
