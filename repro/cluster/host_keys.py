@@ -69,7 +69,7 @@ def _scan_one(before: Connection | None, host: tuple[str, str, int]) -> list[Hos
 
     name, address, port = host
     where = address if port == 22 else f"[{address}]:{port}"
-    found = []
+    keys = []
     for kinds in KINDS:
         try:
             if before:
@@ -82,8 +82,8 @@ def _scan_one(before: Connection | None, host: tuple[str, str, int]) -> list[Hos
             transport.get_security_options().key_types = kinds
             transport.start_client(timeout=TIMEOUT_S)
             key = transport.get_remote_server_key()
-            found.append(HostKey(name, f"{where} {key.get_name()} {key.get_base64()}"))
-    return found
+            keys.append(HostKey(name, f"{where} {key.get_name()} {key.get_base64()}"))
+    return keys
 
 
 def confirmed(keys: list[HostKey], fingerprints: Iterable[str]) -> list[HostKey]:
