@@ -135,14 +135,14 @@ def _recorded(run: Run) -> Iterator[AttemptRecord]:
 @cache
 def _records(commit: str, file: str, text: bytes, root: Path) -> bool:
     """Whether a file at a commit has the text by which it records a fact."""
-    blobs = frozenset(tree(commit, [file], root).values())
+    blobs = frozenset((tree(commit, [file], root) or {}).values())
     return any(text in content for content in contents(blobs, root).values())
 
 
 @cache
 def _digests_at(commit: str, program: Program, root: Path) -> list[str] | None:
     """The digests that releases may have recorded for a program at a commit, the newest first; None without the model."""
-    there = tree(commit, folders_of_program(program.folder), root)
+    there = tree(commit, folders_of_program(program.folder), root) or {}
     files = {name: blob for name, blob in there.items() if name.endswith(".py")}
     if not files or (program.model and f"{PACKAGE.name}/{SHARED}/{program.model}.py" not in files):
         return None

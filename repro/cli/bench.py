@@ -54,8 +54,8 @@ def bench(
         invocation=invocation,
         options=options,
         model=model,
-        stack=libraries.stack,
-        libraries=libraries.libraries(baseline_python=baseline_python),
+        libraries=libraries,
+        baseline_python=baseline_python,
         runtime=runtime,
     )
     before = session.before(BENCH)

@@ -76,26 +76,11 @@ def new_cluster(
     Without a terminal the name, the hosts, the fingerprints and what the first node does not show must be given.
     Exit status: 0 written; 2 an answer is missing or wrong, and nothing was written.
     """
+    answers = {option.upper(): value for option, value in locals().items()}
+
     from repro.cluster.prompts import Answers
     from repro.cluster.prompts import new_cluster as describe
 
-    answers = {
-        "NAME": name,
-        "HOSTS": hosts,
-        "LOGIN": login,
-        "JUMP": jump,
-        "KEY": key,
-        "FINGERPRINTS": fingerprints,
-        "GPU": gpu,
-        "GPUS": gpus,
-        "INTERFACE": interface,
-        "HCA": hca,
-        "GBITS": gbits,
-        "STACK": stack,
-        "IMAGE": image,
-        "DIGEST": digest,
-        "DATA": data,
-    }
     try:
         cluster = describe(Answers(answers.get, input if sys.stdin.isatty() else None), print)
     except EOFError:

@@ -51,13 +51,7 @@ def curves(
         )
         return PlannedRun(plan=plan, datasets=(text.facts,))
 
-    session = Session(
-        invocation=invocation,
-        options=options,
-        model=model,
-        stack=libraries.stack,
-        libraries=libraries.libraries(),
-    )
+    session = Session(invocation=invocation, options=options, model=model, libraries=libraries)
     _run_trainings(session, KIND, make_plan=make_plan, datasets=lambda: {"text": text_dataset()}, jobs=jobs)
 
 
@@ -82,13 +76,7 @@ def convergence(
     def make_plan(gpus: int, datasets: dict[str, Dataset]) -> PlannedRun:
         return make_convergence_plan(gpus, datasets, repeats, programs=program)
 
-    session = Session(
-        invocation=invocation,
-        options=options,
-        model=model,
-        stack=libraries.stack,
-        libraries=libraries.libraries(),
-    )
+    session = Session(invocation=invocation, options=options, model=model, libraries=libraries)
     _run_trainings(session, KIND, make_plan=make_plan, datasets=lambda: datasets_for(chosen_model(model)), jobs=jobs)
 
 
@@ -162,13 +150,13 @@ def profile(
     from repro.runs.description import PlannedRun
     from repro.runs.plan import PUBLISHED
 
-    chosen_libraries = libraries.libraries(cupti, baseline_python)
     session = Session(
         invocation=invocation,
         options=options,
         model=model,
-        stack=libraries.stack,
-        libraries=chosen_libraries,
+        libraries=libraries,
+        cupti=cupti,
+        baseline_python=baseline_python,
     )
     before = session.before(KIND)
     name = session.cluster_of(before)
@@ -202,7 +190,7 @@ def profile(
         )
         return
     planned = before.description() if before else new_plan()
-    cupti_here, tracer = find_cupti(chosen_libraries), build_forward(TRACER)
+    cupti_here, tracer = find_cupti(libraries.libraries(cupti, baseline_python)), build_forward(TRACER)
 
     def new_run() -> Run:
         return session.create_here(planned, leave_out=True)

@@ -133,9 +133,10 @@ def _check_reproduce(values: Mapping[str, Any]) -> None:
 def _planned(
     model: str, cases: str | None, steps: tuple[str, ...], cluster: str | None, scale: Scale | None, gpus: int
 ) -> list[Step]:
-
     chosen = chosen_cases(model, cases)
-    return plan_cluster_steps(chosen, steps, scale == SMOKE) if cluster else plan_steps(chosen, steps, gpus)
+    if cluster:
+        return plan_cluster_steps(chosen, steps, scale == SMOKE)
+    return plan_steps(chosen, steps, gpus, narrowed=bool(cases))
 
 
 @task(host="only this host's page (default: all hosts')", check="write nothing; exit 1 if a page is not up to date")
@@ -247,14 +248,18 @@ class Step:
         return command_line(self.task, self.variables)
 
 
-def plan_steps(cases: Iterable[Case], tasks: Iterable[str] = STEPS, gpus: int = 1) -> list[Step]:
+def plan_steps(
+    cases: Iterable[Case], tasks: Iterable[str] = STEPS, gpus: int = 1, narrowed: bool = False
+) -> list[Step]:
     """What to do for the models of these cases, in order.
 
     The cases are rehearsed and the machine is checked first, then speed is measured, then correctness. A profile is made
-    of each model's first case on one GPU. Layouts are rehearsed on at most as many ranks as there are `gpus`.
+    of each model's first case on one GPU. Layouts are rehearsed on at most as many ranks as there are `gpus`. Where the
+    cases are `narrowed`, not all of their models, each bench names those of its model.
     """
     cases, tasks = list(cases), tuple(tasks)
     models = list(dict.fromkeys(case.model for case in cases))
+    names = {model: ",".join(case.name for case in cases if case.model == model) for model in models}
     alone = [
         next((case.name for case in cases if case.model == model and case.layout.world_size == 1), None)
         for model in models
@@ -262,7 +267,7 @@ def plan_steps(cases: Iterable[Case], tasks: Iterable[str] = STEPS, gpus: int = 
     by_task = {
         "rehearse": [Step("rehearse", {"MAX_RANKS": f"{max(1, gpus)}"})],
         "preflight": [Step("preflight", {"ONLY": "kernels,allreduce"})],
-        "bench": [Step("bench", {"MODEL": model}) for model in models],
+        "bench": [Step("bench", {"MODEL": model} | ({"CASES": names[model]} if narrowed else {})) for model in models],
         "curves": [Step("curves", {"MODEL": model}) for model in models],
         "convergence": [Step("convergence", {"MODEL": model}) for model in models if spec_of(model).convergence],
         "profile": [

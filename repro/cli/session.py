@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from repro.cli.options import LibraryOptions, RunOptions, RuntimeOptions
 from repro.cli.settings import Exit, Invocation, exit_statuses
-from repro.images.stack import Libraries
 from repro.targets import command_line
 from repro.utils.errors import FAILED, INTERRUPTED, PlanError
 from repro.utils.signals import heed_signals
@@ -41,13 +40,14 @@ OF_ANY_RUN = {
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """A training task with its options; `stack` and `libraries` are those of this machine."""
+    """A training task with its options; all from `libraries` on are for what runs on this machine."""
 
     invocation: Invocation
     options: RunOptions = field(default_factory=RunOptions)
     model: str = "all"
-    stack: str | None = None
-    libraries: Libraries = field(default_factory=Libraries)
+    libraries: LibraryOptions = field(default_factory=LibraryOptions)
+    cupti: str | None = None
+    baseline_python: str | None = None
     runtime: RuntimeOptions = field(default_factory=RuntimeOptions)
 
     @property
@@ -219,9 +219,9 @@ class Session:
                 None,
                 self.options.port,
                 trainer_command(),
-                self.stack or None,
+                self.libraries.stack or None,
                 baseline=baseline_command(),
-                libraries=self.libraries,
+                libraries=self.libraries.libraries(self.cupti, self.baseline_python),
                 runtime=self.runtime.runtime or None,
                 image=self.runtime.image or None,
                 runs=self.options.runs,

@@ -112,7 +112,7 @@ def fingerprint_of(node: str, fields: NodeFields, sent: float, received: float) 
     )
 
 
-def differences(fingerprints: dict[str, Fingerprint], accepted: Iterable[str] = ()) -> list[FieldDifference]:
+def differences(fingerprints: Mapping[str, Fingerprint], accepted: Iterable[str] = ()) -> list[FieldDifference]:
     """The fields in which nodes differ, those not accepted first.
 
     `accepted` holds names of fields; a name such as "gpu.topology" covers all fields that begin with it and a dot.
@@ -130,6 +130,19 @@ def differences(fingerprints: dict[str, Fingerprint], accepted: Iterable[str] = 
     return sorted(differing, key=lambda difference: (difference.accepted, difference.field))
 
 
+def unaccepted(fingerprints: Mapping[str, Fingerprint], accepted: Iterable[str] = ()) -> list[FieldDifference]:
+    """Those of the `differences` that are not accepted."""
+    return [difference for difference in differences(fingerprints, accepted) if not difference.accepted]
+
+
+def changes(
+    before: Mapping[str, Fingerprint], now: Mapping[str, Fingerprint], accepted: Iterable[str]
+) -> list[FieldDifference]:
+    """In what nodes are not what they were, by their names in both; their clocks, and what is accepted, are left out."""
+    pairs = [{f"{node} then": then, f"{node} now": now[node]} for node, then in before.items() if node in now]
+    return [difference for pair in pairs for difference in unaccepted(pair, [*accepted, CLOCK])]
+
+
 def _accepts(accepted: tuple[str, ...], field: str) -> bool:
     return any(field == name or field.startswith(f"{name}.") for name in accepted)
 
@@ -138,7 +151,7 @@ def _most_first(values: dict[str, list[str]]) -> dict[str, list[str]]:
     return dict(sorted(values.items(), key=lambda item: -len(item[1])))
 
 
-def _clock_difference(fingerprints: dict[str, Fingerprint], accepted: bool) -> list[FieldDifference]:
+def _clock_difference(fingerprints: Mapping[str, Fingerprint], accepted: bool) -> list[FieldDifference]:
     readings = {node: fingerprint.readings for node, fingerprint in fingerprints.items()}
     if not readings:
         return []

@@ -1,15 +1,15 @@
-"""The host keys of machines, from ssh-keyscan, and their fingerprints for the user to verify."""
+"""The host keys of machines, as their SSH servers show them, and their fingerprints for the user to verify."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
 import hashlib
-import shutil
-import subprocess
+import socket
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from repro.cluster.inventory import ClusterError
@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from fabric import Connection
 
 TIMEOUT_S = 8
-TYPES = "ed25519,ecdsa,rsa"
-KINDS = (("ssh-ed25519",), ("ecdsa-sha2-nistp256",), ("rsa-sha2-512", "rsa-sha2-256"))
+KINDS = (
+    ("ssh-ed25519",),
+    ("ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521"),
+    ("rsa-sha2-512", "rsa-sha2-256"),
+)
 """The types of keys as paramiko asks for them, one after the other."""
 AT_THE_MACHINE = "for f in /etc/ssh/ssh_host_*.pub; do ssh-keygen -lf $f; done"
 
@@ -43,52 +46,44 @@ class HostKey:
         return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
 
 
-def scan(hosts: Iterable[tuple[str, str, int]]) -> list[HostKey]:
-    """The keys of hosts, given as (name, address, port); ClusterError names those that show none."""
-    if not shutil.which("ssh-keyscan"):
-        raise ClusterError("ssh-keyscan is missing here; install the OpenSSH client (Debian: openssh-client)")
+def scan(hosts: Iterable[tuple[str, str, int]], before: Connection | None = None) -> list[HostKey]:
+    """The keys of hosts, given as (name, address, port); ClusterError names those that show none.
+
+    `before` is an open connection to the jump host that alone reaches them. No login is tried.
+    """
     hosts = list(hosts)
     with ThreadPoolExecutor(min(len(hosts), AT_ONCE)) as pool:
-        shown = dict(zip(hosts, pool.map(_scan_one, hosts), strict=True))
+        shown = dict(zip(hosts, pool.map(partial(_scan_one, before), hosts), strict=True))
     silent = [f"{name} ({address} port {port})" for (name, address, port), keys in shown.items() if not keys]
     if silent:
-        raise ClusterError(f"no SSH server shows a host key on {', '.join(silent)}; check the address and that it runs")
+        way, advice = "", "check the address and that it runs"
+        if before:
+            way = f" through {before.host}"
+            advice = "check the address, and that the jump host may forward connections to it"
+        raise ClusterError(f"no SSH server shows a host key on {', '.join(silent)}{way}; {advice}")
     return [key for keys in shown.values() for key in keys]
 
 
-def scan_behind(before: Connection, host: tuple[str, str, int]) -> list[HostKey]:
-    """The keys of a host that only a jump host reaches, over an open connection to that; ClusterError if it shows none.
-
-    No login is tried.
-    """
+def _scan_one(before: Connection | None, host: tuple[str, str, int]) -> list[HostKey]:
     from paramiko import SSHException, Transport
 
     name, address, port = host
     where = address if port == 22 else f"[{address}]:{port}"
-    by_kind: dict[str, HostKey] = {}
+    keys = []
     for kinds in KINDS:
         try:
-            channel = before.transport.open_channel("direct-tcpip", (address, port), ("", 0), timeout=TIMEOUT_S)
-            with contextlib.closing(Transport(channel)) as transport:
-                transport.get_security_options().key_types = kinds
-                transport.start_client(timeout=TIMEOUT_S)
-                key = transport.get_remote_server_key()
+            if before:
+                way = before.transport.open_channel("direct-tcpip", (address, port), ("", 0), timeout=TIMEOUT_S)
+            else:
+                way = socket.create_connection((address, port), TIMEOUT_S)
         except (SSHException, EOFError, OSError):
-            continue
-        by_kind[key.get_name()] = HostKey(name, f"{where} {key.get_name()} {key.get_base64()}")
-    if not by_kind:
-        raise ClusterError(
-            f"no SSH server shows a host key on {name} ({address} port {port}) through {before.host}; check the address, "
-            "and that the jump host may forward connections to it"
-        )
-    return list(by_kind.values())
-
-
-def _scan_one(host: tuple[str, str, int]) -> list[HostKey]:
-    name, address, port = host
-    argv = ["ssh-keyscan", "-T", str(TIMEOUT_S), "-p", str(port), "-t", TYPES, "--", address]
-    done = subprocess.run(argv, capture_output=True, text=True, errors="replace")
-    return [HostKey(name, line) for line in sorted(done.stdout.splitlines()) if line and not line.startswith("#")]
+            break
+        with contextlib.closing(Transport(way)) as transport, contextlib.suppress(SSHException, EOFError, OSError):
+            transport.get_security_options().key_types = kinds
+            transport.start_client(timeout=TIMEOUT_S)
+            key = transport.get_remote_server_key()
+            keys.append(HostKey(name, f"{where} {key.get_name()} {key.get_base64()}"))
+    return keys
 
 
 def confirmed(keys: list[HostKey], fingerprints: Iterable[str]) -> list[HostKey]:

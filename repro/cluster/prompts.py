@@ -20,7 +20,7 @@ from repro.cluster.create import (
     unwritten,
     write_inventory,
 )
-from repro.cluster.host_keys import AT_THE_MACHINE, HostKey, confirmed, scan, scan_behind
+from repro.cluster.host_keys import AT_THE_MACHINE, HostKey, confirmed, scan
 from repro.cluster.inventory import ClusterError
 from repro.cluster.jump_hosts import Refused, close, open_checked
 from repro.cluster.ssh import on_all
@@ -105,7 +105,7 @@ def _shown_by(
         except Refused as refused:
             raise ClusterError(f"the jump host {refused.host.address} cannot be used: {refused.error}") from refused
         try:
-            return [host_key for host in asked for host_key in scan_behind(way[-1], host)]
+            return scan(asked, way[-1])
         finally:
             close(way)
 

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from repro.cluster.cluster import Cluster, Node
 from repro.cluster.jump_hosts import CONNECT_S, Refused, close, open_checked
@@ -62,24 +62,6 @@ class CommandResult:
     stdout: str
     stderr: str
     status: int
-
-
-class Shell(Protocol):
-    """A machine that runs commands: a node (`Remote`), or this one (`local_shell.LocalShell`)."""
-
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout: float | None = None,
-        check: bool = True,
-        stdin: str | None = None,
-        sudo: bool = False,
-    ) -> CommandResult: ...
-
-    def stream(self, argv: Sequence[str], on_line: Callable[[str], None], *, sudo: bool = False) -> int: ...
-
-    def close(self) -> None: ...
 
 
 class Remote:

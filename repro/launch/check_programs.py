@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
-from repro.launch.attempt import Attempt, Outcome
+from repro.launch.attempt import Attempt
 from repro.published.cases import Layout
 from repro.published.trainer_config import SYNTHETIC, TrainerConfig, TrainingData
 from repro.runs.unit import TF32
-
-
-class CheckProgram(Protocol):
-    """A program of a check that is ready to start."""
-
-    def run(self, on_event: Callable[[dict], None]) -> Outcome: ...
 
 
 @dataclass(frozen=True)
@@ -58,15 +51,5 @@ class CheckConfig:
 
 ProgramConfig = TrainerConfig | CheckConfig
 """What is written for a program before it starts."""
-ProgramOf = Callable[[CheckConfig, Path], CheckProgram]
-"""Makes such a program from its configuration and the folder for its files."""
-
-
-class Stoppable:
-    """An attempt as a program, which ends with KeyboardInterrupt once `stop` is set."""
-
-    def __init__(self, attempt: Attempt, stop: threading.Event):
-        self._attempt, self._stop = attempt, stop
-
-    def run(self, on_event: Callable[[dict], None]) -> Outcome:
-        return self._attempt.run(on_event, self._stop)
+ProgramOf = Callable[[CheckConfig, Path], Attempt]
+"""Makes an attempt of such a program from its configuration and the folder for its files."""

@@ -4,7 +4,6 @@ import hmac
 import os
 import platform
 import re
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from repro.images.stack import Stack, kit_description
 from repro.launch.agent.gpus import UnreadableGpus
 from repro.launch.agent.gpus import gpus as gpus_with
 from repro.runs.environment import Environment, shown_by
-from repro.runs.history import FOREIGN, owned_by_another
+from repro.runs.history import FOREIGN, git, owned_by_another
 from repro.utils.errors import PlanError, ReproError
 from repro.utils.paths import ROOT, sha256
 
@@ -180,21 +179,12 @@ class CheckoutError(ReproError):
 
 def _git(*arguments: str) -> str | None:
     """What git says of this checkout, None if it is none; CheckoutError if git refuses as another account owns it."""
-    command = ["git", "--no-optional-locks", "-C", str(ROOT), *arguments]
-    output = _output(command)
-    if output is None and (ROOT / ".git").exists() and owned_by_another(ROOT):
+    output = git(ROOT, *arguments)
+    if output is None and owned_by_another(ROOT):
         raise CheckoutError(f"git does not read {ROOT}, {FOREIGN.format(root=ROOT)}")
-    return output
+    return None if output is None else output.strip()
 
 
 def _changed_files() -> int | None:
     output = _git("status", "--porcelain", "--untracked-files=no")
     return None if output is None else len(output.splitlines())
-
-
-def _output(command: list[str]) -> str | None:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=30)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -228,6 +229,7 @@ def compare(
     models: Sequence[str] = (),
     processes: int = 1,
     precisions: Sequence[str] = HALF,
+    stop: threading.Event | None = None,
 ) -> Kernels:
     """Compare the operators of these models, of all if none is given, in these precisions on "cuda" or "cpu".
 
@@ -240,6 +242,8 @@ def compare(
     ------
     KernelError
         The program failed before or after its operators.
+    KeyboardInterrupt
+        `stop` was set, or a signal has come.
     """
     started = time.monotonic()
     settings = {"scale": SCALES[device], "models": list(models), "precisions": list(precisions)}
@@ -247,7 +251,7 @@ def compare(
 
     def share(number: int) -> _Share:
         named = f"share-{number}-part" if processes > 1 else "part"
-        return _compare_share(attempt_of, config.with_settings(share=[number, processes]), folder, named)
+        return _compare_share(attempt_of, config.with_settings(share=[number, processes]), folder, named, stop)
 
     with interruptible(), ThreadPoolExecutor(processes, "kernels") as threads:
         shares = list(threads.map(share, range(1, processes + 1)))
@@ -271,7 +275,9 @@ class _Share:
     start: dict
 
 
-def _compare_share(attempt_of: ProgramOf, config: CheckConfig, folder: Path, named: str) -> _Share:
+def _compare_share(
+    attempt_of: ProgramOf, config: CheckConfig, folder: Path, named: str, stop: threading.Event | None
+) -> _Share:
     """Compare the operators of one share; of each process a folder of this name with a number."""
     share = _Share([], {})
     names: list[str] = []
@@ -281,7 +287,7 @@ def _compare_share(attempt_of: ProgramOf, config: CheckConfig, folder: Path, nam
         part = folder / f"{named}-{number}"
         part.mkdir(parents=True)
         events: list[dict] = []
-        outcome = attempt_of(config.with_settings(operators=names), part).run(events.append)
+        outcome = attempt_of(config.with_settings(operators=names), part).run(events.append, stop)
         share.start = share.start or next(_of_kind(events, "start"), {})
         share.results += map(_result, _of_kind(events, "error"))
         if outcome.failure is None:
@@ -351,6 +357,7 @@ def compared(
     cache: Path,
     say: Callable[[str], None],
     processes: int = 1,
+    stop: threading.Event | None = None,
 ) -> Kernels:
     """The comparison of models' operators for everything that decides which kernels run, in `processes` at a time.
 
@@ -358,58 +365,30 @@ def compared(
     compared. Of several that want it at the same time one makes it, and the others wait. KernelError where nothing can be
     compared.
     """
-    comparisons = [
-        _compared_in(
-            precision_set,
-            identity,
-            models=[model for model in precisions if precisions[model] == precision_set],
-            attempt_of=attempt_of,
-            subject=subject,
-            cache=cache,
-            say=say,
-            processes=processes,
-        )
-        for precision_set in dict.fromkeys(precisions.values())
-    ]
-    return functools.reduce(Kernels.added, comparisons)
 
+    def compared_in(precision_set: tuple[str, ...]) -> Kernels:
+        models = [model for model in precisions if precisions[model] == precision_set]
+        own_identity = {**identity, "precisions": precision_set}
+        digest = hashlib.sha256(json.dumps(own_identity, sort_keys=True).encode()).hexdigest()[:12]
+        file = cache / f"{digest}.json"
+        kernels = _kept(file)
+        if missing := _missing(kernels, models):
+            say(
+                f"comparing {subject} for {', '.join(missing)} in {', '.join(precision_set)} with the CPU; this is done "
+                "once for its driver and libraries"
+            )
+            with exclusive(cache / digest):
+                kernels = _kept(file)
+                if missing := _missing(kernels, models):
+                    folder = named_by_time(cache / digest)
+                    new = compare(attempt_of, "cuda", folder, missing, processes, precision_set, stop)
+                    kernels = kernels.added(new) if kernels else new
+                    content = {"created": time.time(), "identity": own_identity, "kernels": kernels.as_json()}
+                    file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        assert kernels
+        return kernels.only(models)
 
-def _compared_in(
-    precisions: tuple[str, ...],
-    identity: dict,
-    models: Collection[str],
-    attempt_of: ProgramOf,
-    subject: str,
-    cache: Path,
-    say: Callable[[str], None],
-    processes: int,
-) -> Kernels:
-    """The same of models whose operators are compared in the same precisions, which keep it apart from others."""
-    identity = {**identity, "precisions": precisions}
-    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
-    file = cache / f"{digest}.json"
-    kernels = _kept(file)
-    if missing := _missing(kernels, models):
-        say(
-            f"comparing {subject} for {', '.join(missing)} in {', '.join(precisions)} with the CPU; this is done once for "
-            "its driver and libraries"
-        )
-        with exclusive(cache / digest):
-            kernels = _kept(file)
-            if missing := _missing(kernels, models):
-                new = compare(
-                    attempt_of,
-                    "cuda",
-                    folder=named_by_time(cache / digest),
-                    models=missing,
-                    processes=processes,
-                    precisions=precisions,
-                )
-                kernels = kernels.added(new) if kernels else new
-                content = {"created": time.time(), "identity": identity, "kernels": kernels.as_json()}
-                file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    assert kernels
-    return kernels.only(models)
+    return functools.reduce(Kernels.added, map(compared_in, dict.fromkeys(precisions.values())))
 
 
 def _kept(path: Path) -> Kernels | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from repro.bootstrap import answer
 from repro.images.kernel_overlay import FOLDER
 from repro.images.recipes import BASELINE, RECIPES, stack_option
 from repro.images.runtime import (
@@ -40,7 +41,6 @@ NEWER = {"CUBLAS_FORWARD_LIBRARY": "/opt/cublas", "CUDNN_FORWARD_LIBRARY": "/opt
 CACHE_INSIDE = "/cache"
 SITE_INSIDE = "/opt/venv/lib/python3.9/site-packages"
 """Where the image has OneFlow."""
-VERSION_S = 30
 
 
 class RuntimeUnavailable(ReproError):
@@ -196,10 +196,4 @@ def _folder(library: str) -> str:
 
 
 def _version(tool: str) -> str:
-    try:
-        done = subprocess.run(
-            [tool, "--version"], capture_output=True, text=True, errors="replace", timeout=VERSION_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip()
+    return answer([tool, "--version"]) or ""

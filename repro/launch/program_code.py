@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from repro.models.extensions import folders_of
+from repro.runs.history import tree
 from repro.runs.program_files import SHARED, files_digest, folders_of_program, left_out
 from repro.runs.program_versions import BASELINES, TRAINERS
 from repro.runs.record import Run
 from repro.utils.errors import PlanError
 from repro.utils.paths import PACKAGE, ROOT, sha256_of
-
-GIT_S = 30
 
 
 def program_code(folder: str, program: str, replaced: Sequence[str] = (), root: Path = ROOT, model: str = "") -> dict:
@@ -76,19 +74,11 @@ def _changed(
 
     Contents are compared, not what git's index says of them, which can be told to pass over changes.
     """
-    try:
-        listed = subprocess.run(
-            ["git", "-C", str(root), "ls-tree", "-r", "-z", "HEAD", "--", *folders],
-            capture_output=True,
-            text=True,
-            timeout=GIT_S,
-            check=True,
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
+    there = tree("HEAD", folders, root)
+    if there is None:
         return None
-    entries = (entry.split("\t", 1) for entry in listed.split("\0") if entry)
     committed = {
-        name: about.split()[2] for about, name in entries if name.endswith(".py") and not name.startswith(passed_over)
+        name: blob for name, blob in there.items() if name.endswith(".py") and not name.startswith(passed_over)
     }
     here = {name: _blob(content) for name, content in contents.items() if not Path(name).is_absolute()}
     return sorted(name for name in committed.keys() | here.keys() if committed.get(name) != here.get(name))

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from repro.launch.attempt import Event
 from repro.launch.rank_monitor import Watch
@@ -22,34 +22,6 @@ if TYPE_CHECKING:
 
 SUMMARY_S = 30.0
 ROWS = 32
-
-
-class Display(Protocol):
-    """Shows a run while it goes on; one thread at a time calls it."""
-
-    def begin(self, plan: Plan, left: Counter[str]) -> None:
-        """The run begins; `left` is how many runs of each unit have not succeeded yet."""
-        ...
-
-    def started(self, unit: Unit, repeat: int) -> None:
-        """An attempt begins."""
-        ...
-
-    def event(self, unit: Unit, event: Event) -> None:
-        """An event of the unit's attempt; see `repro.launch.attempt.Attempt.run`."""
-        ...
-
-    def ended(self, unit: Unit, repeat: int, attempt: AttemptRecord, final: bool = True) -> None:
-        """The attempt is recorded; it is tried again unless this is `final`."""
-        ...
-
-    def dropped(self, number: int) -> None:
-        """So many of the runs are not needed any more."""
-        ...
-
-    def close(self) -> None:
-        """The run has ended, in whatever way."""
-        ...
 
 
 def progress_display(stream: TextIO = sys.stderr) -> PlainProgress | LiveProgress:
@@ -105,7 +77,10 @@ class Clock:
 
 
 class PlainProgress:
-    """A line when a run starts and when it ends, and one every `summary_s` seconds of how far it is."""
+    """A line when a run starts and when it ends, and one every `summary_s` seconds of how far it is.
+
+    One thread at a time calls it, as it does `LiveProgress`.
+    """
 
     def __init__(self, stream: TextIO = sys.stderr, summary_s: float = SUMMARY_S):
         self._stream, self._summary_s, self._clock = stream, summary_s, Clock()
@@ -113,6 +88,7 @@ class PlainProgress:
         self._named = False
 
     def begin(self, plan: Plan, left: Counter[str]) -> None:
+        """The run begins; `left` is how many runs of each unit have not succeeded yet."""
         self._plan = plan
         self._clock.begin(left.total(), sum(weight(plan, unit) * left[unit.name] for unit in plan.units))
         self._say(
@@ -121,6 +97,7 @@ class PlainProgress:
         )
 
     def started(self, unit: Unit, repeat: int) -> None:
+        """An attempt begins."""
         going = Watch(unit.name, unit.config.iterations, unit.world_size), threading.Event()
         self._going[unit.name] = going
         self._named |= len(self._going) > 1
@@ -133,6 +110,7 @@ class PlainProgress:
             self._say(f"    {watch.line()}")
 
     def event(self, unit: Unit, event: Event) -> None:
+        """An event of the unit's attempt; see `repro.launch.attempt.Attempt.run`."""
         watch, _ = self._going[unit.name]
         new = event["event"] == "state" and event["text"] != watch.waiting_for
         watch.event(event)
@@ -140,6 +118,7 @@ class PlainProgress:
             self._say(f"    {watch.line()}")
 
     def ended(self, unit: Unit, repeat: int, attempt: AttemptRecord, final: bool = True) -> None:
+        """The attempt is recorded; it is tried again unless this is `final`."""
         _, stop = self._going.pop(unit.name)
         stop.set()
         if final:
@@ -151,10 +130,12 @@ class PlainProgress:
             self._say("    | " + attempt.log_tail.replace("\n", "\n    | "))
 
     def dropped(self, number: int) -> None:
+        """So many of the runs are not needed any more."""
         self._clock.dropped(number)
         self._say(f"    {number} further repeats are not needed: they could not change what is concluded")
 
     def close(self) -> None:
+        """The run has ended, in whatever way."""
         for _, stop in self._going.values():
             stop.set()
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from repro.models.gpt import SPEC
-from repro.perfmodel.constants import Calibration
 from repro.perfmodel.hardware import ClusterModel, HardwareError
 from repro.perfmodel.memory import memory
 from repro.perfmodel.predict import Prediction, default_calibration, predict
@@ -56,14 +55,12 @@ def shape_of(text: str) -> dict[str, int]:
     }
 
 
-def search(
-    shape: dict[str, int], cluster: ClusterModel, global_batch: int, calibration: Calibration | None = None
-) -> list[Candidate]:
+def search(shape: dict[str, int], cluster: ClusterModel, global_batch: int) -> list[Candidate]:
     """All layouts of all the cluster's GPUs that fit in their memory, the quickest first.
 
     HardwareError if none can divide the batch among its data-parallel ranks.
     """
-    constants = (calibration or default_calibration()).constants
+    constants = default_calibration().constants
     limit = cluster.gpu.memory_mib
     candidates = []
     possible = list(jobs(shape, cluster.gpus, global_batch))

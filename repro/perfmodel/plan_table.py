@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from repro.perfmodel.constants import Calibration
 from repro.perfmodel.hardware import ClusterModel
-from repro.perfmodel.predict import Expectation, default_calibration, expect
+from repro.perfmodel.predict import Expectation, expect
 from repro.planning.derived import NO_PORT
 from repro.planning.plan import MOST_REPEATS, verdict_looks
 from repro.planning.schedule import Block, duration_s
@@ -52,20 +51,17 @@ def plan_rows(
     """One row per case, for `repeats` runs of each, or as many as the stopping rule of a bench makes, times the number
     of programs.
     """
-    calibration = default_calibration()
     first, most = repeats or verdict_looks()[0].repeats, repeats or MOST_REPEATS
-    return [
-        _row(case, cluster, first=first * programs, repeats=most * programs, calibration=calibration) for case in cases
-    ]
+    return [_row(case, cluster, first=first * programs, repeats=most * programs) for case in cases]
 
 
-def _row(case: Case, cluster: ClusterModel, first: int, repeats: int, calibration: Calibration) -> PlanRow:
+def _row(case: Case, cluster: ClusterModel, first: int, repeats: int) -> PlanRow:
     ranks = case.layout.world_size
     if not case.ported:
         return PlanRow(case, None, hours=0.0, first_look_hours=0.0, skipped=NO_PORT.format(framework=case.framework))
     if ranks > cluster.gpus:
         return PlanRow(case, None, hours=0.0, first_look_hours=0.0, skipped=f"needs {ranks} GPUs of {cluster.gpus}")
-    expected = expect(case, cluster, calibration)
+    expected = expect(case, cluster)
     if not expected.fits:
         return PlanRow(
             case,

@@ -150,12 +150,6 @@ def expect_unit(unit: Unit, gpus: Sequence[Mapping], nodes: int = 1) -> Expectat
     return expect(case, cluster, program=unit.program)
 
 
-def fits(case: Case, cluster: ClusterModel, calibration: Calibration | None = None) -> bool:
-    """Whether a case's expected memory is there on the cluster's GPUs, and as many GPUs as it needs."""
-    enough = case.layout.world_size <= cluster.gpus
-    return enough and expect(case, cluster, calibration).fits
-
-
 def _other_hardware(gpu: GpuModel, fitted: bool) -> tuple[str, dict]:
     from repro.utils.i18n import N_
 

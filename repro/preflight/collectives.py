@@ -12,7 +12,7 @@ from pathlib import Path
 from repro.analysis.process_info import readable, transports
 from repro.cluster.cluster import Cluster, ClusterError
 from repro.launch.attempt import Limits, Outcome
-from repro.launch.check_programs import CheckConfig, CheckProgram, ProgramOf
+from repro.launch.check_programs import CheckConfig, ProgramOf
 from repro.launch.local_attempt import local_programs
 from repro.perfmodel.communication import path
 from repro.perfmodel.hardware import ClusterModel as Hardware
@@ -153,7 +153,7 @@ def attempts(cluster: Cluster, program: Path, name: str, limits: Limits) -> Iter
     code = UploadedCode.of(cluster, program)
     with NodePool(cluster, code, "make preflight") as pool:
 
-        def attempt_of(config: CheckConfig, folder: Path) -> CheckProgram:
+        def attempt_of(config: CheckConfig, folder: Path) -> NodesAttempt:
             work = check_work(cluster, code, program, name, config, pool.port, folder)
             return NodesAttempt(SshTransport(work, pool), folder, limits)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from repro.cluster.cluster import Cluster, Node
 from repro.cluster.local_shell import NAME, NOT_FOUND, LocalShell
-from repro.cluster.ssh import AT_ONCE, CommandResult, Remote, RemoteError, Shell
+from repro.cluster.ssh import AT_ONCE, CommandResult, Remote, RemoteError
 from repro.utils.errors import ReproError
 from repro.utils.i18n import N_, Message
 
@@ -92,7 +92,7 @@ class Machine:
     """A machine to check: `runner` runs commands on it, `other_nodes` names the other machines of its cluster."""
 
     name: str
-    runner: Shell
+    runner: Remote | LocalShell
     expected: Expected = field(default_factory=Expected)
     other_nodes: tuple[str, ...] = ()
 

@@ -42,15 +42,15 @@ def owned_by_another(root: Path) -> bool:
 @cache
 def history(root: Path = ROOT) -> History:
     """The history of the checkout that is in this folder."""
-    top = _git(root, "rev-parse", "--show-toplevel")
+    top = git(root, "rev-parse", "--show-toplevel")
     if top is None and owned_by_another(root):
         return History(frozenset(), f"git does not read {root}, {FOREIGN.format(root=root)}")
     if top is None or Path(top.strip()) != root.resolve():
         return History(frozenset(), f"{root} is no git checkout, or git is not installed")
-    every = _git(root, "rev-list", "--all", "HEAD")
+    every = git(root, "rev-list", "--all", "HEAD")
     if every is None:
         return History(frozenset(), "git cannot list the commits")
-    shallow = (_git(root, "rev-parse", "--is-shallow-repository") or "").strip() != "false"
+    shallow = (git(root, "rev-parse", "--is-shallow-repository") or "").strip() != "false"
     return History(frozenset(every.split()), "the clone is shallow: `git fetch --unshallow`" if shallow else "")
 
 
@@ -75,7 +75,7 @@ def lost_lines(path: Path, lines: Sequence[str], root: Path = ROOT) -> list[str]
 def versions(path: Path, root: Path = ROOT) -> Iterator[bytes]:
     """Every content that a file had at a commit up to HEAD, the newest first."""
     relative = path.absolute().relative_to(root.absolute()).as_posix()
-    commits = (_git(root, "rev-list", "HEAD") or "").split()
+    commits = (git(root, "rev-list", "HEAD") or "").split()
     asked = "".join(f"{commit}:{relative}\n" for commit in commits).encode()
     listed = (_printed(root, "cat-file", "--batch-check=%(objectname) %(objecttype)", given=asked) or b"").decode()
     objects = (line.split() for line in listed.splitlines())
@@ -86,13 +86,15 @@ def versions(path: Path, root: Path = ROOT) -> Iterator[bytes]:
 
 def folder(commit: str, path: str, root: Path = ROOT) -> str | None:
     """What git calls the content of a folder at a commit, 40 hexadecimal digits; None if it cannot tell."""
-    output = _git(root, "rev-parse", "--verify", "--quiet", f"{commit}:{path}")
+    output = git(root, "rev-parse", "--verify", "--quiet", f"{commit}:{path}")
     return output.strip() if output else None
 
 
-def tree(commit: str, folders: Sequence[str], root: Path = ROOT) -> dict[str, str]:
-    """The files in folders at a commit: git's name of each content, by path; empty if git cannot tell."""
-    listed = _git(root, "ls-tree", "-r", "-z", "--full-tree", commit, "--", *folders) or ""
+def tree(commit: str, folders: Sequence[str], root: Path = ROOT) -> dict[str, str] | None:
+    """The files in folders at a commit: git's name of each content, by path; None if git cannot tell."""
+    listed = git(root, "ls-tree", "-r", "-z", commit, "--", *folders)
+    if listed is None:
+        return None
     entries = (entry.partition("\t") for entry in listed.split("\0") if entry)
     return {path: about.split()[2] for about, _, path in entries if about.split()[1] == "blob"}
 
@@ -114,7 +116,7 @@ def contents(blobs: frozenset[str], root: Path = ROOT) -> dict[str, bytes]:
 
 def folder_states(folders: Sequence[str], root: Path = ROOT) -> dict[tuple[str, ...], str]:
     """For each state that these folders had together at any commit of a branch or tag, the newest such commit."""
-    commits = (_git(root, "rev-list", "--all", "HEAD") or "").split()
+    commits = (git(root, "rev-list", "--all", "HEAD") or "").split()
     asked = "".join(f"{commit}:{folder}\n" for commit in commits for folder in folders).encode()
     listed = (_printed(root, "cat-file", "--batch-check=%(objectname)", given=asked) or b"").decode().splitlines()
     newest: dict[tuple[str, ...], str] = {}
@@ -125,15 +127,18 @@ def folder_states(folders: Sequence[str], root: Path = ROOT) -> dict[tuple[str, 
     return newest
 
 
-def _git(root: Path, *arguments: str) -> str | None:
+def git(root: Path, *arguments: str) -> str | None:
     """What git prints; None if it fails or is not there."""
     printed = _printed(root, *arguments)
     return None if printed is None else printed.decode("utf-8", "replace")
 
 
 def _printed(root: Path, *arguments: str, given: bytes | None = None) -> bytes | None:
-    """The same as bytes; `given` is what git reads. Only plumbing commands are run, which no configuration changes."""
-    command = ["git", "-c", "core.commitGraph=false", "-C", str(root), *arguments]
+    """The same as bytes; `given` is what git reads, and no command writes the checkout's index.
+
+    This module itself runs only plumbing commands, which no configuration changes.
+    """
+    command = ["git", "--no-optional-locks", "-c", "core.commitGraph=false", "-C", str(root), *arguments]
     try:
         done = subprocess.run(command, input=given, capture_output=True, timeout=TIMEOUT_S, env=os.environ | UNREPLACED)
     except (OSError, subprocess.TimeoutExpired):

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.images.build import find_docker
+from repro.simulation.owners import has_ended
 from repro.simulation.places import CLUSTERS, HOME, MACHINES
 from repro.utils.errors import FAILED, ReproError
 from repro.utils.paths import ROOT
@@ -247,16 +248,6 @@ def _end(pidfile: Path) -> None:
         if any(word in Path(f"/proc/{pid}/cmdline").read_text() for word in ours):
             os.kill(pid, signal.SIGTERM)
             for _ in range(300):
-                if _has_ended(pid):
+                if has_ended(pid):
                     break
                 time.sleep(0.1)
-
-
-def _has_ended(pid: int) -> bool:
-    """Whether a process is gone, or has ended and its parent, which may be another one of ours, has not asked for it."""
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True

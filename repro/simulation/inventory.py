@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,11 +108,6 @@ def write_ssh_config(folder: Path, endpoints: Mapping[str, SshEndpoint], patienc
 
 def _as_known(endpoint: SshEndpoint) -> str:
     return endpoint.address if endpoint.port == 22 else f"[{endpoint.address}]:{endpoint.port}"
-
-
-def given_variables(words: Iterable[str]) -> dict[str, Any]:
-    """The variables of an inventory as the command line has them, variable=JSON."""
-    return {name: json.loads(value) for name, _, value in (word.partition("=") for word in words)}
 
 
 def write_inventory(folder: Path, endpoints: Mapping[str, SshEndpoint], variables: Mapping[str, Any]) -> Path:

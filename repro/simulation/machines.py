@@ -4,9 +4,8 @@ They are called node1, node2, … and reached as user `runner`, as the container
 a forwarded port of this machine. Among themselves they have a network that is made of multicast on this machine's
 loopback, without root, and to the outside nothing but the archive of packages. On the command line:
 
-    python -m repro.simulation.machines up NAME COUNT [DISTRIBUTION]
+    python -m repro.simulation.machines up NAME COUNT [DISTRIBUTION]        (prints the path of an inventory)
     python -m repro.simulation.machines down NAME
-    python -m repro.simulation.machines inventory NAME [variable=JSON …]    (prints its path)
     python -m repro.simulation.machines lock [DISTRIBUTION]      (pins the packages that its archive has)
 
 `make sim KIND=vm` and `make sim-down KIND=vm` are the first two for a cluster of the name sim-vm.
@@ -36,7 +35,6 @@ from repro.simulation.inventory import (
     KEY,
     SimulatedCluster,
     SshEndpoint,
-    given_variables,
     leave_to_caller,
     make_key,
     names_of,
@@ -371,8 +369,6 @@ def main(argv: list[str]) -> None:
         print(machines.write_inventory())
     elif verb == "down" and len(rest) == 1:
         attach(rest[0]).down()
-    elif verb == "inventory" and rest:
-        print(attach(rest[0]).write_inventory(**given_variables(rest[1:])))
     elif verb == "lock" and len(rest) < 2:
         machine_disk.lock(DISTRIBUTIONS[(*rest, "debian")[0]])
     else:

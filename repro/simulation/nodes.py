@@ -3,8 +3,7 @@
 They are called node1, node2, …; whoever is root on this machine reaches them as user `runner`, with the key and the
 host keys that an inventory or an SSH configuration from here names. On the command line:
 
-    python -m repro.simulation.nodes up NAME COUNT [--bare | --image]
-    python -m repro.simulation.nodes inventory NAME [variable=JSON …]      (or ssh-config NAME; prints the path)
+    python -m repro.simulation.nodes up NAME COUNT [--bare | --image]      (prints the path of an inventory)
     python -m repro.simulation.nodes down NAME                (the last ends the engine; or engine-stop, which ends all)
 
 `make sim` and `make sim-down` are the first and the last for a cluster of the name sim (`repro/cli/simulation.py`).
@@ -26,7 +25,6 @@ from repro.simulation.inventory import (
     KEY,
     SimulatedCluster,
     SshEndpoint,
-    given_variables,
     leave_to_caller,
     make_key,
     names_of,
@@ -415,14 +413,6 @@ def main(argv: list[str]) -> None:
         print(nodes.write_inventory())
     elif verb == "down" and len(rest) == 1:
         take_down(rest[0])
-    elif verb == "ssh-config" and len(rest) == 1:
-        print(attach(rest[0]).ssh_config)
-    elif verb == "inventory" and rest:
-        print(attach(rest[0]).write_inventory(**given_variables(rest[1:])))
-    elif verb == "list":
-        engine = running()
-        for name, owner in sorted(engine.clusters().items()) if engine else ():
-            print(f"{name}  ({owner})")
     elif verb == "engine-stop":
         with exclusive():
             stop()

@@ -15,6 +15,7 @@ from pathlib import Path
 from repro.simulation import mirror
 from repro.simulation.engine import SimulationEngineError
 from repro.simulation.machine_disk import Disk
+from repro.simulation.owners import has_ended
 from repro.simulation.places import HOME
 
 QEMU = "qemu-system-x86_64"
@@ -174,18 +175,7 @@ def end(folder: Path, name: str) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + END_S
-    while not _has_ended(pid):
+    while not has_ended(pid):
         if time.monotonic() > deadline:
             raise SimulationEngineError(f"{name}: its process {pid} does not end")
         time.sleep(POLL_S)
-
-
-def _has_ended(pid: int) -> bool:
-    """Whether a process that was killed has closed its files: its program is gone before, and its first thread may be."""
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        return state in "ZX" and len(os.listdir(f"/proc/{pid}/task")) == 1
-    except OSError:
-        return True

@@ -20,6 +20,7 @@ from repro.cli.host import (
     with_runnable,
 )
 from repro.cli.report import _verify_kept
+from repro.cli.session import chosen_cases
 from repro.cli.settings import Exit, OptionError
 from repro.published.cases import load_catalogue
 from repro.utils.errors import PlanError
@@ -50,6 +51,16 @@ def test_chosen_steps_of_one_model():
     )
 
 
+def test_each_bench_has_the_cases_of_its_model():
+    cases = "DP_1x1x1_2_1536x16,bert_1n1g_*"
+    steps = plan_steps(CATALOGUE.select(None, cases), ("rehearse", "bench"), narrowed=True)
+    rehearsal, *benches = [step.given({"CASES": cases, "MODEL": "all"}, options_of(step.task)) for step in steps]
+    assert rehearsal["CASES"] == cases, "of all models"
+    chosen = {bench["MODEL"]: chosen_cases(bench["MODEL"], bench["CASES"]) for bench in benches}
+    assert [case.name for case in chosen["gpt"]] == ["DP_1x1x1_2_1536x16"]
+    assert {case.model for case in chosen["bert"]} == {"bert"}
+
+
 @pytest.mark.parametrize(
     ("task", "kept"),
     [
@@ -71,7 +82,8 @@ def given(names, *texts, gpus=1):
     """The baselines of each bench and profile of `make reproduce`, by task and model; None where it has none."""
     outer = {"BASELINES": ",".join(names), "BASELINE_PYTHON": "x"} | dict(text.split("=") for text in texts)
     cases = CATALOGUE.select(None, outer.get("CASES"))
-    planned = [Step(step.task, step.given(outer, options_of(step.task))) for step in plan_steps(cases, gpus=gpus)]
+    steps = plan_steps(cases, gpus=gpus, narrowed="CASES" in outer)
+    planned = [Step(step.task, step.given(outer, options_of(step.task))) for step in steps]
     steps = [step for step in with_runnable(planned, names, gpus) if step.task in ("bench", "profile")]
     assert all(("BASELINES" in step.variables) == ("BASELINE_PYTHON" in step.variables) for step in steps)
     return {(step.task, step.variables["MODEL"]): step.variables.get("BASELINES") for step in steps}

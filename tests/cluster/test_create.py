@@ -1,7 +1,5 @@
 """New inventories: host keys that a person confirms, what a node suggests, and what is written."""
 
-import shutil
-
 import paramiko
 import pytest
 
@@ -19,7 +17,6 @@ eno1 00000000 0100A8C0 0003 0 0 0 00000000 0 0 0
 eno2 00000B0A 00000000 0001 0 0 0 00FFFFFF 0 0 0
 docker0 000011AC 00000000 0001 0 0 0 0000FFFF 0 0 0
 """
-needs_keyscan = pytest.mark.skipif(not shutil.which("ssh-keyscan"), reason="ssh-keyscan is not installed")
 
 
 def host_key(node="a"):
@@ -39,7 +36,6 @@ def test_only_confirmed_keys_are_kept_and_every_node_needs_one():
         confirmed([first, other], [known])
 
 
-@needs_keyscan
 def test_keys_are_scanned_and_a_silent_host_is_named(server):
     (key,) = scan([("one", "127.0.0.1", server.port)])
     assert key.fingerprint == server.host_key.fingerprint
@@ -162,7 +158,6 @@ def settings(server, tmp_path, **changes):
     return {name: value for name, value in (given | changes).items() if value is not None}
 
 
-@needs_keyscan
 def test_an_inventory_by_settings_alone(server, tmp_path):
     printed = []
     made = new_cluster(Answers(settings(server, tmp_path).get, None), printed.append)
@@ -176,7 +171,6 @@ def test_an_inventory_by_settings_alone(server, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir() if "new" in path.name) == ["new"]
 
 
-@needs_keyscan
 def test_an_inventory_by_answers(server, tmp_path):
     asked = []
 
@@ -190,7 +184,6 @@ def test_an_inventory_by_answers(server, tmp_path):
     assert [question.split()[0] for question in asked] == ["jump", "are", "GPU", "ranks", "image", "the", "folder"]
 
 
-@needs_keyscan
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -218,7 +211,6 @@ def test_what_is_missing_or_wrong_stops_it_and_leaves_nothing(server, tmp_path, 
     assert [path.name for path in tmp_path.iterdir() if "new" in path.name] == []
 
 
-@needs_keyscan
 def test_not_confirmed_is_not_written(server, tmp_path):
     given = settings(server, tmp_path, FINGERPRINTS=None)
     with pytest.raises(ClusterError, match="none of which was given"):

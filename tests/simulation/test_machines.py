@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -188,18 +187,6 @@ def test_a_machine_has_ended_once_its_process_has_and_not_its_program(tmp_path, 
         monkeypatch.setattr(qemu.os, "kill", lambda *given: threading.Timer(0.5, kill, given).start())
         qemu.end(tmp_path, "node1")
         assert not Path(f"/proc/{machine.pid}").exists()
-
-
-def test_a_process_whose_first_thread_alone_has_ended_holds_its_files():
-    """As QEMU's threads do, one after the other, once it is killed."""
-    rest = "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(600,)).start()"
-    program = f"{rest}; print(flush=True); ctypes.PyDLL(None).pthread_exit(None)"
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
-        process.stdout.readline()
-        wait_until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
-        assert not qemu._has_ended(process.pid)
-        process.kill()
-        wait_until(lambda: qemu._has_ended(process.pid))
 
 
 def test_packages_that_are_not_pinned_are_named(tmp_path):

@@ -1,5 +1,6 @@
 """Machines and attempts that answer with recorded texts and events, for the tests of the preflight's checks."""
 
+import threading
 from collections.abc import Callable
 
 from repro.cluster.local_shell import NOT_FOUND
@@ -40,7 +41,7 @@ class RecordedAttempt:
     def __init__(self, events: list[dict], failure: Failure | None = None, log: str = "") -> None:
         self.events, self.failure, self.log = events, failure, log
 
-    def run(self, on_event: Callable[[dict], None]) -> Outcome:
+    def run(self, on_event: Callable[[dict], None], stop: threading.Event | None = None) -> Outcome:
         for event in self.events:
             on_event(event)
         return Outcome(self.failure, 1.0, self.log if self.failure else "")

@@ -7,16 +7,12 @@ import time
 from dataclasses import dataclass
 
 from repro.images.runtime import Runtime, refusal
-from repro.runs.attempts import CutLog
 from repro.runs.failures import Failure
 from repro.utils.i18n import N_
 from repro.utils.signals import signal_name
 
 SETTLE_S = 1.5
 QUIET_S = 5.0
-FULL_MIB = 20
-FULL = N_("the disk is full: free some space, then resume the run")
-MEMORY = N_("the kernel of this node ran out of memory and killed processes")
 
 
 @dataclass(frozen=True)
@@ -96,80 +92,6 @@ def node_ended(node: str, status: int | None, runtime: Runtime, lines: list[str]
     return Failure(N_("the launcher on {node} exited with status {status}"), {"node": node, "status": status})
 
 
-def engine_restarted(node: str) -> Failure:
-    """The Docker engine of a node is not the one that started the container."""
-    return Failure(N_("Docker on {node} was killed, stopped or restarted, which ended the container"), {"node": node})
-
-
-def controller_slept(seconds: float, lease_s: float) -> Failure:
-    """The controller did not run for longer than nodes wait for it, which is `lease_s` seconds."""
-    return Failure(
-        N_(
-            "this controller did not run for {seconds:.0f} s (suspended, stopped, or short of processors), and nodes end "
-            "an attempt after {lease:.0f} s without it"
-        ),
-        {"seconds": seconds, "lease": lease_s},
-    )
-
-
-def agent_silent(node: str, seconds: float) -> Failure:
-    """Nothing came from the agent of a node that itself answers."""
-    return Failure(
-        N_(
-            "nothing was heard from the agent on {node} for {seconds:.0f} s, while the node itself answers: it was stopped"
-        ),
-        {"node": node, "seconds": seconds},
-    )
-
-
-def agent_ended(node: str, reason: str) -> Failure:
-    """The agent on a node ended before its work, over a connection that lives."""
-    return Failure(N_("the agent on {node} ended, and its ranks with it: {said}"), {"node": node, "said": reason})
-
-
-def node_silent(node: str, seconds: float) -> Failure:
-    """Nothing came from a node, not even its heartbeat."""
-    return Failure(
-        N_("nothing was heard from {node} for {seconds:.0f} s: it is down, cut off, or stopped"),
-        {"node": node, "seconds": seconds},
-    )
-
-
-def node_gone(node: str, reason: str) -> Failure:
-    """The connection to a node ended."""
-    return Failure(N_("{node} was lost: {said}"), {"node": node, "said": reason})
-
-
-def lock_lost(node: str, reason: str) -> Failure:
-    """A node that another run could have by now."""
-    return Failure(N_("{node} is no longer locked for this run: {said}"), {"node": node, "said": reason})
-
-
-def node_incomplete(node: str) -> Failure:
-    """A job ended well, and what a node of it wrote did not come to its end here."""
-    return Failure(N_("the job has ended, but not all that {node} wrote has arrived here"), {"node": node})
-
-
 def node_says(node: str, message: str) -> Failure:
     """What a node itself reports."""
     return Failure(N_("{node}: {said}"), {"node": node, "said": message})
-
-
-def evidence_cut(log: CutLog) -> Failure:
-    """A file that figures are read from was cut."""
-    return Failure(
-        N_("{path}, from which figures are read, was cut: {kept} of {printed} bytes are kept; print less"),
-        log.as_json(),
-    )
-
-
-def folder_gone(node: str, folder: str) -> Failure:
-    """A node whose ranks have lost the folder that they write to."""
-    return Failure(
-        N_("{folder} on {node} was deleted or moved while ranks wrote to it"), {"folder": folder, "node": node}
-    )
-
-
-def node_full(node: str, free_mib: int) -> Failure:
-    """A node on whose disk there is no room for logs."""
-    return Failure(N_("the disk of {node} has only {free} MiB left"), {"node": node, "free": free_mib}, FULL)

@@ -15,29 +15,12 @@ from repro.launch.attempt import Event, Interrupts, Limits, LossWatch, OnEvent, 
 from repro.launch.attempt_folder import rank_ended
 from repro.launch.gpu_sampler import events_of
 from repro.launch.nodes.collector import LogCollector
-from repro.launch.nodes.failure_causes import (
-    FULL_MIB,
-    MEMORY,
-    FailureCollector,
-    agent_ended,
-    agent_silent,
-    controller_slept,
-    engine_restarted,
-    evidence_cut,
-    folder_gone,
-    follows_another,
-    lock_lost,
-    node_ended,
-    node_full,
-    node_gone,
-    node_incomplete,
-    node_says,
-    node_silent,
-)
+from repro.launch.nodes.failure_causes import FailureCollector, follows_another, node_ended, node_says
 from repro.launch.nodes.holder import held_text, others_text
 from repro.launch.nodes.work import LEASE_S, NodeWork
 from repro.runs.attempts import CutLog
 from repro.runs.failures import Failure, explain_logs, last_lines
+from repro.utils.i18n import N_
 from repro.utils.signals import as_of_a_process
 
 POLL_S = 0.1
@@ -49,6 +32,20 @@ AFTERMATH_S = 10.0
 MARGIN_S = 3.0
 """How much sooner than this controller a node may count its lease from: beats come every 2 s."""
 LOST: dict = {}
+FULL_MIB = 20
+FULL = N_("the disk is full: free some space, then resume the run")
+MEMORY = N_("the kernel of this node ran out of memory and killed processes")
+AGENT_SILENT = N_(
+    "nothing was heard from the agent on {node} for {seconds:.0f} s, while the node itself answers: it was stopped"
+)
+NODE_SILENT = N_("nothing was heard from {node} for {seconds:.0f} s: it is down, cut off, or stopped")
+CONTROLLER_SLEPT = N_(
+    "this controller did not run for {seconds:.0f} s (suspended, stopped, or short of processors), and nodes end "
+    "an attempt after {lease:.0f} s without it"
+)
+CUT = N_("{path}, from which figures are read, was cut: {kept} of {printed} bytes are kept; print less")
+ENGINE_RESTARTED = N_("Docker on {node} was killed, stopped or restarted, which ended the container")
+INCOMPLETE = N_("the job has ended, but not all that {node} wrote has arrived here")
 
 
 @dataclass(frozen=True)
@@ -120,8 +117,8 @@ class AttemptFollower:
             silent = {index: seconds for index, seconds in (heard or {}).items() if index not in self._ended}
             for index, seconds in silent.items():
                 if seconds > LEASE_S * self._work.cluster.patience and woken > WAKE_S:
-                    name = self._name(index)
-                    self._lose(index, (agent_silent if answers(index) else node_silent)(name, seconds))
+                    message = AGENT_SILENT if answers(index) else NODE_SILENT
+                    self._lose(index, Failure(message, {"node": self._name(index), "seconds": seconds}))
             failure = self._failures.cause(list(silent.values()))
             if not failure and not self._failures:
                 failure = loss.failure or stall.check(self._collector.bytes)
@@ -152,7 +149,7 @@ class AttemptFollower:
         """The failure of an attempt whose figures would be read from a file that was cut."""
         for log in self.cut():
             if log.path == LOG or RANK_METRICS.fullmatch(log.path):
-                return evidence_cut(log)
+                return Failure(CUT, log.as_json())
         return None
 
     def damage(self) -> Failure | None:
@@ -187,9 +184,11 @@ class AttemptFollower:
             return
         node = self._name(index)
         if message.get("free_mib", FULL_MIB) < FULL_MIB:
-            self._failures.add(node_full(node, message["free_mib"]))
+            values = {"node": node, "free": message["free_mib"]}
+            self._failures.add(Failure(N_("the disk of {node} has only {free} MiB left"), values, FULL))
         if "deleted" in message:
-            self._failures.add(folder_gone(node, message["deleted"]))
+            values = {"node": node, "folder": message["deleted"]}
+            self._failures.add(Failure(N_("{folder} on {node} was deleted or moved while ranks wrote to it"), values))
         if "file" in message:
             self._collector.write(index, message["file"], message["at"], message["data"])
         elif "adapters" in message:
@@ -203,7 +202,8 @@ class AttemptFollower:
             else:
                 self._node_ended(index, message)
         elif "lost" in message:  # with the connection, it is that which says more
-            self._failures.add(lock_lost(node, message["lost"]), secondary=True)
+            values = {"node": node, "said": message["lost"]}
+            self._failures.add(Failure(N_("{node} is no longer locked for this run: {said}"), values), secondary=True)
         elif "held" in message:
             self._failures.add(node_says(node, held_text(self._work.cluster, message["held"])))
         elif "others" in message:
@@ -215,10 +215,12 @@ class AttemptFollower:
             yield from self._collector.events()
             self._launcher_ended(index, message["launcher"])
         elif "engine" in message:
-            self._failures.add(engine_restarted(node), explains=True)
+            self._failures.add(Failure(ENGINE_RESTARTED, {"node": node}), explains=True)
         elif message.get("gone"):
-            reason = message["gone"]
-            self._lose(index, agent_ended(node, reason) if message.get("connected") else node_gone(node, reason))
+            ended = N_("the agent on {node} ended, and its ranks with it: {said}")
+            lost = N_("{node} was lost: {said}")
+            values = {"node": node, "said": message["gone"]}
+            self._lose(index, Failure(ended if message.get("connected") else lost, values))
 
     def _take_end(self, end: End) -> None:
         missing = [index for index in range(len(self._work.placement.nodes)) if index not in self._ended]
@@ -226,7 +228,7 @@ class AttemptFollower:
             self._end = end
             self._failures.add(self._blamed(end.failure), end.secondary)
         elif missing:
-            self._failures.add(self._blamed(node_incomplete(self._name(missing[0]))))
+            self._failures.add(self._blamed(Failure(INCOMPLETE, {"node": self._name(missing[0])})))
         self._ended |= {index: {} for index in missing}
 
     def _rank_ended(self, rank: int, status: int) -> None:
@@ -274,7 +276,9 @@ class AttemptFollower:
         """The failure, or that this controller was away for longer than nodes go on without it."""
         lease, aftermath = self._work.lease_s, LEASE_S * self._work.cluster.patience + AFTERMATH_S
         away = self._pauses.length if self._pauses.look() < aftermath else 0.0
-        return controller_slept(away, lease) if away > lease - MARGIN_S else failure
+        if away <= lease - MARGIN_S:
+            return failure
+        return Failure(CONTROLLER_SLEPT, {"seconds": away, "lease": lease})
 
     def _name(self, index: int) -> str:
         return self._work.placement.nodes[index].name

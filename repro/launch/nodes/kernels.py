@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from pathlib import Path
 
 from repro.cluster.cluster import Cluster
 from repro.images.stack import tf32_refusal
@@ -44,8 +43,7 @@ def compared_on_nodes(
     cluster: Cluster,
     facts: Mapping[str, dict],
     precisions: Mapping[str, tuple[str, ...]],
-    attempts_on: Callable[[str, threading.Event], ProgramOf],
-    cache: Path | None = None,
+    attempts_on: Callable[[str], ProgramOf],
     say: Callable[[str], None] = print,
 ) -> Kernels:
     """The comparisons of these nodes as one, each made only if none is kept; all nodes at the same time.
@@ -54,8 +52,7 @@ def compared_on_nodes(
     ----------
     facts : those of each node, by its name.
     precisions : those in which the operators of each model are compared, by the model.
-    attempts_on : makes attempts of the program on a node, which end once the event is set.
-    cache : where comparisons are kept on this machine, None for .cache/kernels.
+    attempts_on : makes attempts of the program on a node.
 
     Raises
     ------
@@ -77,13 +74,12 @@ def compared_on_nodes(
         ]
         if refused:
             raise KernelError("\n".join(refused))
-    stop, cache_folder = threading.Event(), cache or CACHE / "kernels"
+    stop = threading.Event()
 
     def one(node: str) -> Kernels:
         subject = f"what {facts[node]['gpus'][0]['name']} of {node} computes"
-        return compared(
-            identity_of(cluster, node, facts[node]), precisions, attempts_on(node, stop), subject, cache_folder, say
-        )
+        identity = identity_of(cluster, node, facts[node])
+        return compared(identity, precisions, attempts_on(node), subject, CACHE / "kernels", say, stop=stop)
 
     with interruptible(stop) as interrupts, ThreadPoolExecutor(len(facts)) as pool:
         futures = {node: pool.submit(one, node) for node in facts}

@@ -10,14 +10,14 @@ from typing import Self
 
 from repro.cluster.cluster import Cluster, baseline_conflict
 from repro.cluster.fingerprint import (
-    CLOCK,
     FieldDifference,
     Fingerprint,
     FingerprintError,
     Over,
     as_json,
-    differences,
+    changes,
     gather,
+    unaccepted,
 )
 from repro.cluster.inventory import ClusterError
 from repro.launch.attempt import Limits
@@ -77,10 +77,7 @@ class ClusterTarget:
             fingerprints = gather(self.cluster, over)
         except FingerprintError as error:
             raise ClusterError(str(error)) from error
-        refused = [
-            difference for difference in differences(fingerprints, self.cluster.accepted) if not difference.accepted
-        ]
-        if refused:
+        if refused := unaccepted(fingerprints, self.cluster.accepted):
             raise ClusterError(_lines("the nodes are not equal", refused, self.cluster))
         return fingerprints
 
@@ -120,13 +117,8 @@ class ClusterTarget:
 
     def check_unchanged(self, environment: Environment, fingerprints: Fingerprints) -> None:
         """ClusterError if a node is not what it was when the run with this recorded environment began."""
-        accepted = [*self.cluster.accepted, CLOCK]
-        changed = []
-        for node, before in environment.nodes.items():
-            if node in fingerprints:
-                pair = {f"{node} then": Fingerprint(**before), f"{node} now": fingerprints[node]}
-                changed += [difference for difference in differences(pair, accepted) if not difference.accepted]
-        if changed:
+        before = {node: Fingerprint(**recorded) for node, recorded in environment.nodes.items()}
+        if changed := changes(before, fingerprints, self.cluster.accepted):
             raise ClusterError(_lines("the nodes are not what they were as the run began", changed, self.cluster))
 
 

@@ -11,76 +11,57 @@ from pathlib import Path
 from repro.cluster.cluster import Cluster
 from repro.cluster.fingerprint import as_json
 from repro.launch.attempt import Interrupts, Limits, OnEvent
-from repro.launch.nodes.attempt import NodesAttempt, NotStarted
+from repro.launch.nodes.attempt import NodesAttempt
 from repro.launch.nodes.follower import AttemptFollower
-from repro.launch.nodes.node_check import host_of
 from repro.launch.nodes.tracing import Tracing
 from repro.launch.nodes.work import NodeWork, work_of
 from repro.launch.placement import Placement
-from repro.launch.slurm.allocation import LOG, Allocation, SlurmStep
+from repro.launch.slurm.allocation import LOG
 from repro.launch.slurm.batch_script import SlurmWork, fill, work_of_step
+from repro.launch.slurm.inspection import StepTransport
 from repro.launch.slurm.jobs import KERNEL_MINUTES, SPARE_MINUTES, Jobs, Size
 from repro.runs.files import FINGERPRINTS
 from repro.runs.record import write_json, write_text
 from repro.runs.unit import Unit
 
 
-class SlurmTransport:
-    """One attempt in a job that has nodes for it; see `repro.launch.nodes.attempt.NodeTransport`."""
+class SlurmTransport(StepTransport):
+    """One attempt of a run, in a job that is taken for it."""
 
     ends_ranks_by = frozenset({int(signal.SIGTERM)})
     log = LOG
 
     def __init__(self, unit: Unit, work: NodeWork, folder: Path, jobs: Jobs):
-        self._unit, self._work, self._folder, self._jobs = unit, work, folder, jobs
-        self._allocation: Allocation
-        self._owner: dict[str, str]
-        self._orders: dict[str, dict]
-        self._step: SlurmStep | None = None
+        super().__init__(jobs.code)
+        self._unit, self._planned, self._folder, self._jobs = unit, work, folder, jobs
 
     def traced(self, tracing: Tracing) -> SlurmTransport:
         """The same with a trace of rank 0's kernels."""
-        return SlurmTransport(self._unit, replace(self._work, tracing=tracing), self._folder, self._jobs)
+        return SlurmTransport(self._unit, replace(self._planned, tracing=tracing), self._folder, self._jobs)
 
     def prepare(self, on_event: OnEvent, interrupts: Interrupts) -> SlurmWork:
         """Take a job, which may have to be waited for, and hold its nodes against what is known of the run's others."""
-        size = size_of(self._jobs.cluster, self._work)
+        planned = self._planned
+        size = size_of(self._jobs.cluster, planned)
         allocation = self._jobs.take(self._unit.name, size, self._folder, on_event, interrupts)
         try:
             write_text(self._folder / "job.sh", allocation.request.script(shown=True))
             write_json(self._folder / FINGERPRINTS, as_json(allocation.request.cluster, allocation.fingerprints))
             self._jobs.refuse_wrong(allocation, self._unit.model, self._unit.program)
-            self._jobs.bring(allocation, self._work.config, interrupts)
-            if self._work.baseline:
+            self._jobs.bring(allocation, planned.config, interrupts)
+            if planned.baseline:
                 self._jobs.baselines_on(allocation, interrupts)
-            placement = Placement(allocation.nodes(size.nodes), self._work.placement.per_node)
-            work = work_of_step(allocation.request, self._work, placement)
-            hosts = [host_of(node, allocation.facts[node.name]) for node in placement.nodes]
-            self._owner, self._orders = allocation.request.owner(work.title, work.run), work.orders(hosts)
-            names = list(self._orders)
-            commands = {name: fill(order["argv"], 0, place) for place, (name, order) in enumerate(self._orders.items())}
-            content = {"job": allocation.number, "nodes": names, "script": "job.sh", "commands": commands}
+            placement = Placement(allocation.nodes(size.nodes), planned.placement.per_node)
+            self._allocation, self._work = allocation, work_of_step(allocation.request, planned, placement)
+            argv = {name: order["argv"] for name, order in self.orders().items()}
+            commands = {name: fill(words, 0, place) for place, (name, words) in enumerate(argv.items())}
+            content = {"job": allocation.number, "nodes": list(argv), "script": "job.sh", "commands": commands}
             write_json(self._folder / "command.json", content)
         except BaseException:
             allocation.keep_log(self._folder)
             allocation.cancel()
             raise
-        self._allocation = allocation
-        return work
-
-    def start(self, follower: AttemptFollower) -> None:
-        """Give the job's nodes their orders; `follower` gets the end where that fails."""
-        try:
-            self._step = self._allocation.start(self._owner, self._orders, self._jobs.code, follower)
-        except NotStarted as error:
-            follower.end(error.failure)
-
-    def silences(self) -> dict[int, float] | None:
-        return self._allocation.silences(self._step) if self._step else {}
-
-    def answers(self, index: int) -> bool:
-        """Nothing is known of a node but what its agent sends."""
-        return False
+        return self._work
 
     def stop(self, follower: AttemptFollower) -> None:
         """End the step, take the log of the job, and give that back; one that goes wrong is ended."""

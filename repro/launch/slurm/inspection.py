@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import queue
-import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from repro.cluster.fingerprint import SCRIPT, probe_arguments, probed
 from repro.cluster.ssh import CommandResult
-from repro.launch.attempt import Interrupts, Limits
-from repro.launch.check_programs import CheckConfig, CheckProgram, ProgramOf, Stoppable
+from repro.launch.attempt import Interrupts, Limits, OnEvent
+from repro.launch.check_programs import CheckConfig, ProgramOf
 from repro.launch.nodes.attempt import NodesAttempt, NotStarted
 from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.nodes.failure_causes import node_says
@@ -123,55 +122,62 @@ def _received(
 
 
 class StepTransport:
-    """A step of a job that is held, as `repro.launch.nodes.attempt.NodeTransport` has it."""
+    """What an attempt sends to a step of a job and hears from it; see `repro.launch.nodes.attempt.NodeTransport`."""
 
     ends_ranks_by: frozenset[int] = frozenset()
     log = ""
 
-    def __init__(self, allocation: Allocation, code: UploadedCode, work_in: Callable[[Allocation], SlurmWork]):
-        self.allocation, self._code, self._work_in = allocation, code, work_in
-        self._step: SlurmStep | None = None
+    def __init__(self, code: UploadedCode):
+        self._code = code
+        self._allocation: Allocation
         self._work: SlurmWork
+        self._step: SlurmStep | None = None
 
-    def prepare(self, on_event: object, interrupts: Interrupts) -> SlurmWork:
-        self._work = self._work_in(self.allocation)
-        return self._work
+    def orders(self) -> dict[str, dict]:
+        """What the agents of the nodes have to do, by the names of the nodes."""
+        facts = self._allocation.facts
+        return self._work.orders([host_of(node, facts[node.name]) for node in self._work.placement.nodes])
 
     def start(self, follower: AttemptFollower) -> None:
         """Give the nodes their orders; `follower` gets the end where that fails."""
-        work, facts = self._work, self.allocation.facts
-        owner = self.allocation.request.owner(work.title, work.run)
-        orders = work.orders([host_of(node, facts[node.name]) for node in work.placement.nodes])
+        owner = self._allocation.request.owner(self._work.title, self._work.run)
         try:
-            self._step = self.allocation.start(owner, orders, self._code, follower)
+            self._step = self._allocation.start(owner, self.orders(), self._code, follower)
         except NotStarted as error:
             follower.end(error.failure)
 
     def silences(self) -> dict[int, float] | None:
-        return self.allocation.silences(self._step) if self._step else {}
+        return self._allocation.silences(self._step) if self._step else {}
 
     def answers(self, index: int) -> bool:
         """Nothing is known of a node but what its agent sends."""
         return False
 
+
+class CheckTransport(StepTransport):
+    """A step for a check, in a job that goes on after it."""
+
+    def __init__(self, code: UploadedCode, allocation: Allocation, work: SlurmWork):
+        super().__init__(code)
+        self._allocation, self._work = allocation, work
+
+    def prepare(self, on_event: OnEvent, interrupts: Interrupts) -> SlurmWork:
+        return self._work
+
     def stop(self, follower: AttemptFollower) -> None:
         if self._step:
-            self.allocation.wait(self._step) if follower.succeeded else self.allocation.stop(self._step)
+            self._allocation.wait(self._step) if follower.succeeded else self._allocation.stop(self._step)
 
 
-def programs_in_job(
-    allocation: Allocation, name: str, code: UploadedCode, program: Path, limits: Limits, stop: threading.Event
-) -> ProgramOf:
+def programs_in_job(allocation: Allocation, name: str, code: UploadedCode, program: Path, limits: Limits) -> ProgramOf:
     """The maker of attempts of one process of a check's program on a node of a job."""
+    node = next(node for node in allocation.nodes() if node.name == name)
+    request = allocation.request
+    alone = replace(request.cluster, nodes=(node,))
 
-    def attempt_of(config: CheckConfig, folder: Path) -> CheckProgram:
-        def work_in(allocation: Allocation) -> SlurmWork:
-            node = next(node for node in allocation.nodes() if node.name == name)
-            run = allocation.request.run
-            alone = replace(allocation.request.cluster, nodes=(node,))
-            work = check_work(alone, code, program, f"{program.stem} on {name}", config, alone.port, folder)
-            return work_of_step(allocation.request, replace(work, run=run))
-
-        return Stoppable(NodesAttempt(StepTransport(allocation, code, work_in), folder, limits), stop)
+    def attempt_of(config: CheckConfig, folder: Path) -> NodesAttempt:
+        work = check_work(alone, code, program, f"{program.stem} on {name}", config, alone.port, folder)
+        step = work_of_step(request, replace(work, run=request.run))
+        return NodesAttempt(CheckTransport(code, allocation, step), folder, limits)
 
     return attempt_of

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import posixpath
 import secrets
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from repro.cluster.cluster import Cluster
-from repro.cluster.fingerprint import CLOCK, FieldDifference, Fingerprint, differences
+from repro.cluster.fingerprint import FieldDifference, Fingerprint, changes, unaccepted
 from repro.cluster.ssh import RemoteError
 from repro.launch.attempt import Interrupts, OnEvent
 from repro.launch.check_programs import ProgramConfig, ProgramOf
@@ -141,8 +140,8 @@ class Jobs:
         if not (self._compares and allocation.request.gpus):
             return None
 
-        def attempts_on(name: str, stop: threading.Event) -> ProgramOf:
-            return programs_in_job(allocation, name, code=self.code, program=PROGRAM, limits=LIMITS, stop=stop)
+        def attempts_on(name: str) -> ProgramOf:
+            return programs_in_job(allocation, name, code=self.code, program=PROGRAM, limits=LIMITS)
 
         return compared_on_nodes(self.cluster, allocation.facts, precisions, attempts_on, say=say)
 
@@ -206,27 +205,11 @@ class Jobs:
         return unreadable({name: results[name].stdout for name in allocation.names})
 
     def _check_equal(self, allocation: Allocation) -> None:
-        unaccepted = refused(self.cluster, self.fingerprints, allocation.fingerprints)
-        if unaccepted:
-            said = "; ".join(map(_shown, unaccepted))
+        """NotStarted if its nodes differ from each other, from other nodes of the run, or from what they were."""
+        before, now, accepted = self.fingerprints, allocation.fingerprints, self.cluster.accepted
+        if refused := unaccepted({**before, **now}, accepted) + changes(before, now, accepted):
+            said = "; ".join(map(_shown, refused))
             raise NotStarted(Failure(DIFFERENT, {"job": allocation.number, "said": said}))
-
-
-def refused(
-    cluster: Cluster, known_fingerprints: Mapping[str, Fingerprint], new: Mapping[str, Fingerprint]
-) -> list[FieldDifference]:
-    """Where a job's nodes differ from each other, from other nodes of the run, or from what they were."""
-    unaccepted = [
-        difference
-        for difference in differences({**known_fingerprints, **new}, cluster.accepted)
-        if not difference.accepted
-    ]
-    for node in known_fingerprints.keys() & new.keys():
-        pair = {f"{node} then": known_fingerprints[node], f"{node} now": new[node]}
-        unaccepted += [
-            difference for difference in differences(pair, [*cluster.accepted, CLOCK]) if not difference.accepted
-        ]
-    return unaccepted
 
 
 def _shown(difference: FieldDifference) -> str:

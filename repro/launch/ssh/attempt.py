@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from pathlib import Path
 from repro.cluster.cluster import Node
 from repro.cluster.ssh import RemoteError, each_of
 from repro.launch.attempt import Interrupts, Limits, OnEvent
-from repro.launch.check_programs import CheckConfig, CheckProgram, ProgramOf, Stoppable
+from repro.launch.check_programs import CheckConfig, ProgramOf
 from repro.launch.nodes.attempt import NodesAttempt, NotStarted
 from repro.launch.nodes.failure_causes import node_says
 from repro.launch.nodes.follower import AttemptFollower
@@ -126,15 +125,15 @@ def ssh_attempts(pool: NodePool, run: str, limits: Limits, spread: bool) -> Call
     return attempt_of
 
 
-def programs_on(pool: NodePool, node: Node, program: Path, limits: Limits, stop: threading.Event) -> ProgramOf:
+def programs_on(pool: NodePool, node: Node, program: Path, limits: Limits) -> ProgramOf:
     """The maker of attempts of one process of a check's program on a node that a pool holds; the code there must have it.
 
     Nodes may share the folder of runs, so the node's name is part of each attempt's own.
     """
     exclusive = replace(pool.cluster, nodes=(node,))
 
-    def attempt_of(config: CheckConfig, folder: Path) -> CheckProgram:
+    def attempt_of(config: CheckConfig, folder: Path) -> NodesAttempt:
         work = check_work(exclusive, pool.code, program, f"{program.stem} on {node.name}", config, pool.port, folder)
-        return Stoppable(NodesAttempt(SshTransport(work, pool), folder, limits), stop)
+        return NodesAttempt(SshTransport(work, pool), folder, limits)
 
     return attempt_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -82,8 +81,8 @@ class SshSession(LaunchSession):
         if plan.device != "cuda":
             return None
 
-        def attempts_on(name: str, stop: threading.Event) -> ProgramOf:
-            return programs_on(self.pool, self.pool.members[name].node, program=PROGRAM, limits=LIMITS, stop=stop)
+        def attempts_on(name: str) -> ProgramOf:
+            return programs_on(self.pool, self.pool.members[name].node, program=PROGRAM, limits=LIMITS)
 
         facts = {name: member.facts for name, member in self.pool.members.items()}
         return compared_on_nodes(self.target.cluster, facts, precisions_of(plan), attempts_on)
