@@ -26,7 +26,7 @@ import pandas as pd
 from repro.analysis import steady
 from repro.runs.attempts import STATUSES, AttemptRecord
 from repro.runs.description import RunDescription
-from repro.runs.files import RunPath, reading
+from repro.runs.files import RunPath, is_archive, reading
 from repro.runs.metrics import METRICS, events
 from repro.runs.record import RecordError, Run
 from repro.runs.unit import Unit
@@ -228,7 +228,7 @@ def _runs(sources: tuple[str | Path | Run, ...]) -> Iterator[Run]:
 
 
 def _is_run(path: Path) -> bool:
-    return path.suffix == ".zip" or (path / "run.json").is_file()
+    return (path.is_dir() or is_archive(path)) and (Run(path).files / "run.json").is_file()
 
 
 def _run_attempts(run: Run) -> pd.DataFrame:

@@ -14,6 +14,7 @@ from repro.cli.options import LOCAL, REMOTE, AttemptOptions, LibraryOptions, ref
 from repro.cli.session import OF_ANY_RUN, chosen_cases
 from repro.cli.settings import Exit, Invocation, OptionError, OptionTask, task
 from repro.models.registry import spec_of
+from repro.planning.baselines import variants_of
 from repro.planning.plan import Wanted, make_plan, refuse_idle, runnable
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
 from repro.runs.files import read_json
@@ -122,6 +123,8 @@ def _check_reproduce(values: Mapping[str, Any]) -> None:
     runs_of(host or Path(cluster).name)
     given = [name.upper() for name, value in values.items() if value is not None]
     refuse_misplaced(given, cluster, (*LOCAL, "CUPTI"), (*REMOTE, "SCALE"))
+    variants_of(values["baselines"] or ())
+    Wanted(precision=values["precision"] or None).check()
     _planned(values["model"], values["cases"], steps=steps, cluster=cluster, scale=values["scale"], gpus=1)
     if not cluster and not gpu_count():
         raise Exit(

@@ -87,7 +87,8 @@ def make_curve_plan(
     fitting = [unit for unit in every if unit.world_size <= (gpus or CPU_PROCESSES)]
     chosen = _chosen(fitting, names)
     if not chosen:
-        raise PlanError(f"CASES={names}: no layout of that name; there are {', '.join(unit.name for unit in fitting)}")
+        layouts = [unit.name for unit in fitting if unit.role == LAYOUT]
+        raise PlanError(f"CASES={names}: no layout of that name; there are {', '.join(layouts)}")
     skipped = tuple(
         SkippedCase.too_large(unit.name, needed=unit.world_size, present=gpus)
         for unit in every

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,8 +36,8 @@ FORM = table(
     ("id", "created", "command", "plan", "environment"),
 )
 """`run.json` of any release."""
-VISIBLE = re.compile(r"\bCUDA_VISIBLE_DEVICES=((?:[-\w]*, *)*[-\w]*)")
-"""The GPUs that the command of a run on one machine leaves it; the command has what the environment said."""
+VISIBLE = "CUDA_VISIBLE_DEVICES="
+"""Begins the word of a run's command that names the GPUs it may use; the command has what the environment said."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,13 @@ class RunDescription(PlannedRun):
     @property
     def gpu_count(self) -> int:
         """How many GPUs it could use: those of its machine that its command does not hide, or all of a cluster."""
-        present, visible = len(self.environment.gpus), VISIBLE.search(self.command)
-        return present if self.environment.cluster or not visible else min(present, len(shown_by(visible[1])))
+        present = len(self.environment.gpus)
+        try:
+            words = shlex.split(self.command)
+        except ValueError:  # of another release
+            return present
+        visible = [word.removeprefix(VISIBLE) for word in words if word.startswith(VISIBLE)]
+        return present if self.environment.cluster or not visible else min(present, len(shown_by(visible[0])))
 
     @classmethod
     def from_json(cls, content: dict) -> RunDescription:

@@ -43,18 +43,29 @@ class RankMachine:
     @classmethod
     def of_node(cls, fields: Mapping[str, str]) -> RankMachine:
         """A node of a cluster, by the fields of its fingerprint."""
-        cores = [int(fields.get(f"cpu.{name}", 0)) for name in ("sockets", "cores_per_socket", "threads_per_core")]
-        gpu = {
-            "name": fields.get("gpu.model", ""),
-            "driver_version": fields.get("gpu.driver", ""),
-            "memory.total": fields.get("gpu.memory", "").removesuffix(" MiB"),
-        }
+        cores = [_whole(fields, f"cpu.{name}") for name in ("sockets", "cores_per_socket", "threads_per_core")]
+        count = _whole(fields, "gpu.count")
+        named = {"name": "gpu.model", "driver_version": "gpu.driver", "memory.total": "gpu.memory"}
+        values = {name: _of_each(fields.get(field, ""), count) for name, field in named.items()}
+        gpus = ({name: of_gpu[i].removesuffix(" MiB") for name, of_gpu in values.items()} for i in range(count))
         return cls(
-            (gpu,) * int(fields.get("gpu.count", 0)),
+            tuple(gpus),
             _listed(", ", fields.get("cpu.model"), math.prod(cores)),
             fields.get("memory.total", ""),
             _system(fields.get("system.distribution"), fields.get("system.kernel")),
         )
+
+
+def _whole(fields: Mapping[str, str], name: str) -> int:
+    """A number of a fingerprint; 0 where the node did not tell."""
+    value = fields.get(name, "")
+    return int(value) if value.isdecimal() else 0
+
+
+def _of_each(value: str, count: int) -> list[str]:
+    """The value of each GPU of a node, whose fingerprint has one for all or one for each of them."""
+    values = value.split(", ")
+    return values if len(values) == count else [value] * count
 
 
 def _listed(between: str, *parts: object) -> str:

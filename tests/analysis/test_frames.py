@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import textwrap
+import zipfile
 
 import pandas as pd
 import pytest
@@ -98,6 +99,9 @@ def test_sources_are_folders_globs_and_runs(runs):
     assert len(frames.load(runs / "f*", str(runs / "second"))) == 9
     with pytest.raises(RecordError, match="no run matches"):
         frames.load(runs / "compare-*")
+    with zipfile.ZipFile(runs / "first-preflight.zip", "w") as archive:
+        archive.writestr("environment.json", "{}")
+    assert len(frames.load(runs / "first*")) == len(by_folder), "an archive of something else is no run"
     with pytest.raises(RecordError, match="no such run"):
         frames.load(runs / "third")
 

@@ -121,6 +121,13 @@ def test_a_choice_of_nothing_is_refused(wrong):
         make_curve_plan(0, TEXT, **wrong)
 
 
+def test_a_wrong_layout_is_answered_with_layouts():
+    """The others cannot be chosen: references and perturbations come with what is."""
+    with pytest.raises(PlanError, match="gpt_fp32_tp2") as refused:
+        make_curve_plan(0, TEXT, names="gpt_fp32_1x1x1_seed")
+    assert str(refused.value).count("_seed") == 1
+
+
 def test_deviation():
     reference = [2.0] * (WINDOW + 1)
     found = deviation([2.0] * WINDOW + [3.0], reference)

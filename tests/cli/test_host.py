@@ -273,6 +273,8 @@ def test_a_cluster_s_steps_get_its_settings():
         ({"HOST": "../x"}, "HOST=../x"),
         ({"HOST": "x", "STEPS": "bench,nothing"}, "no step nothing"),
         ({"HOST": "x", "MODEL": "nope"}, "nope"),
+        ({"HOST": "x", "BASELINES": "pytorch,nonsense"}, "BASELINES=pytorch,nonsense: no nonsense"),
+        ({"HOST": "x", "PRECISION": "fp8"}, "PRECISION=fp8"),
         ({"HOST": "x", "SIDE_BY_SIDE": "1"}, "SIDE_BY_SIDE: for runs on the nodes of a cluster"),
         ({"CLUSTER": "single-node", "SCALE": "tiny"}, "SCALE=tiny: it is smoke or published"),
         ({"HOST": "x", "SCALE": "smoke"}, "SCALE: for runs on the nodes of a cluster"),

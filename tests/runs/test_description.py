@@ -56,6 +56,8 @@ def test_what_was_planned_is_read_as_it_was():
         ({"CUDA_VISIBLE_DEVICES": "GPU-1a-2b,GPU-3c,-1,2"}, 2),
         ({"CUDA_VISIBLE_DEVICES": ""}, 0),
         ({"CUDA_VISIBLE_DEVICES": ",".join(["MIG-1"] * 9)}, 8),
+        ({"CUDA_VISIBLE_DEVICES": " 0 ,1"}, 2),
+        ({"CUDA_VISIBLE_DEVICES": "MIG-GPU-1/1/0,MIG-GPU-1/2/0"}, 2),
     ],
 )
 def test_a_run_could_use_the_gpus_that_its_command_left_it(visible, number):

@@ -16,6 +16,7 @@ from repro.report.host.results import MeasuredHost
 from repro.report.host.run import KeptRun
 from repro.runs.description import Goal
 from repro.runs.failures import Failure
+from repro.runs.plan import SkippedCase
 from repro.runs.program_versions import Versions
 from repro.runs.record import Run
 from repro.runs.unit import Unit
@@ -35,13 +36,13 @@ def units_of(findings) -> list[Unit]:
     return [each.unit for each in (findings.results if isinstance(findings, Convergence) else findings.comparisons)]
 
 
-def host_of(tmp_path, *shown, codes=()) -> MeasuredHost:
-    """A host with a run for each of the findings, of these codes if they are given."""
+def host_of(tmp_path, *shown, codes=(), skipped=()) -> MeasuredHost:
+    """A host with a run for each of the findings, of these codes if they are given, each of which skipped these."""
 
     def kept_run(number, findings):
         units = tuple(units_of(findings))
         description = described(
-            NOTHING if not units else replace(NOTHING, units=units),
+            replace(NOTHING, units=units, skipped=skipped) if units else NOTHING,
             created=1.79e9,
             command="make x",
             environment=ran_on(gpus=[H200], git_commit=None),
@@ -75,9 +76,11 @@ def test_curves_are_counted_from_their_comparisons(tmp_path):
         )
     )
     again = Curves((CurveComparison(unit("e", LAYOUT)),))
-    short, detail = shown(ENGLISH, host_of(tmp_path, curves, again), [])
+    skipped = tuple(SkippedCase.too_large(name, needed=4, present=2) for name in ("b", "dp4", "tp4"))
+    short, detail = shown(ENGLISH, host_of(tmp_path, curves, again, skipped=skipped), [])
     assert short.blocks[0].caption == (
-        "Loss curves that agree with their references: 1 of 3; that differ: 1; that did not run: 1. Injected errors that were detected: 1 of 1."
+        "Loss curves that agree with their references: 1 of 3; that differ: 1; that did not run: 1. Configurations "
+        "skipped for want of GPUs: 2. Injected errors that were detected: 1 of 1."
     )
     assert cells(short) == [["GPT fp32", "1 / 3", "1", "1", "300.0%"]]
     assert detail.folded and [block.text[:5] for block in detail.blocks] == ["Run [", "Run ["], "then their figures"

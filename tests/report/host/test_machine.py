@@ -13,6 +13,7 @@ from repro.report.host.machine import machine
 from repro.report.host.notes import Notes
 from repro.report.host.results import MeasuredHost
 from repro.report.host.run import KeptRun
+from repro.runs.environment import RankMachine
 from repro.runs.files import FINGERPRINTS
 from repro.runs.program_versions import Versions
 from repro.runs.record import Run, write_json
@@ -100,3 +101,13 @@ def test_of_nodes_without_a_fingerprint_nothing_is_said(tmp_path, language):
 def test_nodes_without_a_gpu_have_none(tmp_path):
     host = host_of(tmp_path, prints("n1", "n2", **{"gpu.count": "0"}), "n1", "n2")
     assert facts(host)["GPU"] == "none"
+
+
+def test_a_node_with_different_gpus_has_each_under_its_name():
+    models = {"gpu.model": "Tesla V100, NVIDIA A100", "gpu.memory": "16160 MiB, 40536 MiB", "gpu.count": "2"}
+    node = RankMachine.of_node(FIELDS | models | {"cpu.sockets": "-"})
+    assert [(gpu["name"], gpu["memory.total"]) for gpu in node.gpus] == [
+        ("Tesla V100", "16160"),
+        ("NVIDIA A100", "40536"),
+    ]
+    assert node.processor == "Xeon 5118", "how many there are is not known"
