@@ -85,17 +85,17 @@ def _baselines(_: Translate, results: list[Result]) -> list[Section]:
         return []
     text = Text(
         _(
-            "PyTorch trained the same models: same initial weights, shapes, batch sizes and precision, "
+            "The baselines trained the same models: same initial weights, shapes, batch sizes and precision, "
             "interleaved with OneFlow in every repeat so that machine drift affects both equally, and read by the "
             "same rule. "
-            'The options it really used, as reported by PyTorch, are in "Environment". A ratio above 1 '
+            'The options they really used, as PyTorch reported them, are in "Environment". A ratio above 1 '
             "means that OneFlow is faster. The baselines are:"
         )
     )
     memory = _(
         "Memory in use is the driver's count for a GPU, read at the same iterations for both frameworks. It includes what "
         "each framework's allocator keeps in reserve, so a lower figure does not necessarily mean a lower need. The peak "
-        "of tensors is the most that PyTorch's tensors took at any moment since the start, also between these readings. "
+        "of tensors is the most that a baseline's tensors took at any moment since the start, also between these readings. "
         "OneFlow 0.8.0 does not report such a peak."
     )
     exceeded = _(
@@ -106,13 +106,13 @@ def _baselines(_: Translate, results: list[Result]) -> list[Section]:
         Field(_("Configuration"), lambda comparison: comparison.result.unit.name),
         Field(_("Baseline"), lambda comparison: comparison.base.unit.label),
         Field("OneFlow (samples/s)", lambda comparison: comparison.result.throughput, decimals(2)),
-        Field("PyTorch (samples/s)", lambda comparison: comparison.base.throughput, decimals(2)),
-        Field("OneFlow / PyTorch", lambda comparison: comparison.ratio.value, decimals(3)),
+        Field(_("Baseline (samples/s)"), lambda comparison: comparison.base.throughput, decimals(2)),
+        Field(_("OneFlow / baseline"), lambda comparison: comparison.ratio.value, decimals(3)),
         Field(_("Steady state"), lambda comparison: comparison.steady, decimals(3)),
         Field(_("Interval (confidence)"), lambda comparison: interval(_, comparison.ratio), numeric=True),
         Field(_("OneFlow: memory in use (MiB)"), lambda comparison: comparison.result.memory_mib, count),
-        Field(_("PyTorch: memory in use (MiB)"), lambda comparison: comparison.base.memory_mib, count),
-        Field(_("PyTorch: peak of tensors (MiB)"), lambda comparison: comparison.base.allocated_mib, count),
+        Field(_("Baseline: memory in use (MiB)"), lambda comparison: comparison.base.memory_mib, count),
+        Field(_("Baseline: peak of tensors (MiB)"), lambda comparison: comparison.base.allocated_mib, count),
     )
     relations = baseline_relations(results)
     described = descriptions(_, (relation.base.unit.label for relation in relations))
@@ -120,7 +120,7 @@ def _baselines(_: Translate, results: list[Result]) -> list[Section]:
     above = any(peak and in_use and peak > in_use for peak, in_use in peaks)
     remarks = [Text(memory), *([Text(exceeded)] if above else [])]
     blocks: list[Block] = [text, described, table("baselines", relations, fields), *remarks]
-    return [Section("baselines", _("Compared with PyTorch in the same run"), tuple(blocks))]
+    return [Section("baselines", _("Compared with baselines in the same run"), tuple(blocks))]
 
 
 def descriptions(_: Translate, variants: Iterable[str]) -> Items:

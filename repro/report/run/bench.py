@@ -129,7 +129,7 @@ def _parity(_: Translate, data: ReportData) -> Section:
     )
     baselines = Text(
         _(
-            "PyTorch baselines start from the same weights and data. Their losses are compared with OneFlow's and "
+            "Baselines start from the same weights and data. Their losses are compared with OneFlow's and "
             "may differ by {tolerance}, since their kernels round differently."
         ).format(tolerance=f"{BASELINE_PARITY_TOLERANCE:.0e}")
     )

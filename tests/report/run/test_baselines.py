@@ -20,7 +20,7 @@ def test_a_peak_of_tensors_above_the_memory_in_use_is_explained(peak_mib, shown,
     (section,) = within_sections(catalogue("en").gettext, run.scale, summarise(run, attempts))
     table = next(block for block in section.blocks if block.kind == "table")
     of_row = {column.title: cell.text for column, cell in zip(table.columns, table.rows[0], strict=True)}
-    assert (of_row["PyTorch: memory in use (MiB)"], of_row["PyTorch: peak of tensors (MiB)"]) == ("13969", shown)
+    assert (of_row["Baseline: memory in use (MiB)"], of_row["Baseline: peak of tensors (MiB)"]) == ("13969", shown)
     texts = [block.text for block in section.blocks if block.kind == "text"]
     assert "at any moment since the start" in texts[1]
     assert any("Where it exceeds memory in use" in text for text in texts) == explained
