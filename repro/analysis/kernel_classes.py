@@ -71,9 +71,7 @@ Their names list every operator that a part was taken from, such as the convolut
 as cuDNN's kernels of that kind do.
 """
 TITLES = {name: title for name, title, _pattern in CLASSES}
-PATTERNS = [
-    (name, re.compile(pattern)) for name, pattern in (*FUSED, *((name, pattern) for name, _title, pattern in CLASSES))
-]
+PATTERNS = [(name, re.compile(pattern)) for name, *_title, pattern in (*FUSED, *CLASSES)]
 NOISE = re.compile(r"^void |\(anonymous namespace\)::|\bat::native::|\bstd::")
 
 

@@ -79,7 +79,7 @@ class Clock:
 class PlainProgress:
     """A line when a run starts and when it ends, and one every `summary_s` seconds of how far it is.
 
-    One thread at a time calls it, as it does `LiveProgress`.
+    Like `LiveProgress`, it is called by one thread at a time.
     """
 
     def __init__(self, stream: TextIO = sys.stderr, summary_s: float = SUMMARY_S):
@@ -130,7 +130,7 @@ class PlainProgress:
             self._say("    | " + attempt.log_tail.replace("\n", "\n    | "))
 
     def dropped(self, number: int) -> None:
-        """So many of the runs are not needed any more."""
+        """Leave out this number of planned repeats."""
         self._clock.dropped(number)
         self._say(f"    {number} further repeats are not needed: they could not change what is concluded")
 

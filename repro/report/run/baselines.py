@@ -99,8 +99,8 @@ def _baselines(_: Translate, results: list[Result]) -> list[Section]:
         "OneFlow 0.8.0 does not report such a peak."
     )
     exceeded = _(
-        "Where it exceeds memory in use, PyTorch had memory that it gave back: to choose among convolution algorithms, it "
-        "tries them once in large workspaces."
+        "Where it exceeds memory in use, PyTorch has since given memory back: to choose convolution algorithms, it times each "
+        "of them once, in a large workspace."
     )
     fields = (
         Field(_("Configuration"), lambda comparison: comparison.result.unit.name),

@@ -106,8 +106,8 @@ def _half_precision(_: Translate, units: Sequence[Unit]) -> list[Block]:
         return []
     text = _(
         "AMP computes in fp16, which rounds by {half}; a batch goes through about 100 independent roundings before its "
-        "loss, so {n} times that is added to the tolerance. The loss scale starts at {scale:.0f}, where none of their gradients "
-        "should overflow: skipped iterations, whose number differs between layouts, would change the curves."
+        "loss, so {n} times that is added to the tolerance. The loss scale starts at {scale:.0f}, chosen so that no gradient "
+        "overflows: skipped iterations, whose number differs between layouts, would change the curves."
     )
     scale = max(unit.config.loss_scale or 1 for unit in units)
     return [Text(text.format(half=f"{HALF_ROUNDING:.1e}", n=HALF_ROUNDINGS, scale=scale))]

@@ -37,7 +37,7 @@ def units_of(findings) -> list[Unit]:
 
 
 def host_of(tmp_path, *shown, codes=(), skipped=()) -> MeasuredHost:
-    """A host with a run for each of the findings, of these codes if they are given, each of which skipped these."""
+    """A host with one run per finding; `codes` are the digests of their programs, `skipped` what each run left out."""
 
     def kept_run(number, findings):
         units = tuple(units_of(findings))
