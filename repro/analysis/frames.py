@@ -30,8 +30,6 @@ from repro.runs.files import RunPath, is_archive, reading
 from repro.runs.metrics import METRICS, events
 from repro.runs.record import RecordError, Run
 from repro.runs.unit import Unit
-from repro.utils.errors import FAILED, ReproError
-from repro.utils.writing import replacing
 
 TIME = "datetime64[us, UTC]"
 
@@ -117,12 +115,6 @@ ITERATION_COLUMNS = {
 Columns = Mapping[str, tuple[str, str]]
 
 
-class ExportError(ReproError):
-    """A table cannot be written in the format that was asked for."""
-
-    status = FAILED
-
-
 def load(*sources: str | Path | Run) -> pd.DataFrame:
     """Every attempt that ended in the runs of `sources`, one row each, in the order of the runs and of their ends.
 
@@ -188,30 +180,6 @@ def records(frame: pd.DataFrame) -> Iterator[dict]:
     names = list(frame)
     for values in zip(*(frame[name].tolist() for name in names), strict=True):
         yield {name: None if _is_missing(value) else value for name, value in zip(names, values, strict=True)}
-
-
-def write_parquet(frame: pd.DataFrame, target: Path) -> Path:
-    """Write a frame as Parquet, whole or not at all; cells of several values become lists.
-
-    Raises
-    ------
-    ExportError
-        pyarrow is missing: it is in the optional dependency group "export".
-    """
-    try:
-        import pyarrow
-    except ImportError as error:
-        reason = 'pyarrow is not installed; it is in the dependency group "export": `uv sync --group export`'
-        raise ExportError(f"{target} cannot be written: {reason}") from error
-
-    schema = pyarrow.Schema.from_pandas(frame, preserve_index=False)
-    for number, field in enumerate(schema):
-        if field.type in (pyarrow.null(), pyarrow.list_(pyarrow.null())):  # no row has a value to infer the type from
-            text = pyarrow.string() if field.type == pyarrow.null() else pyarrow.list_(pyarrow.string())
-            schema = schema.set(number, field.with_type(text))
-    with replacing(target) as file:
-        frame.to_parquet(file, engine="pyarrow", index=False, schema=schema)
-    return target
 
 
 def _runs(sources: tuple[str | Path | Run, ...]) -> Iterator[Run]:

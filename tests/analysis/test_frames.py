@@ -1,6 +1,5 @@
 """The tidy table over runs: a row per attempt, columns as documented, and what it refuses."""
 
-import builtins
 import contextlib
 import io
 import json
@@ -11,7 +10,7 @@ import pandas as pd
 import pytest
 
 from repro.analysis import frames
-from repro.analysis.results import result_frame, results_csv, results_of, summarise, write_results_parquet
+from repro.analysis.results import result_frame, results_csv, results_of, summarise
 from repro.published.cases import load_catalogue
 from repro.runs.record import RecordError, Run, read_json, write_json
 from tests.support.kept import bench_run
@@ -160,17 +159,3 @@ def test_results_are_rows_of_the_table_that_the_csv_is(runs):
     header, row, end = results_csv(table).split("\n")
     assert header.split(",") == list(table) and end == ""
     assert row.startswith(f"{EIGHT},oneflow,published,,,gpt,{EIGHT},,8,16,1,{result.throughput!r},,")
-
-
-def test_without_pyarrow_it_is_said_what_to_install(runs, monkeypatch):
-    importing = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name == "pyarrow":
-            raise ImportError(name)
-        return importing(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(frames.ExportError, match='pyarrow is not installed; it is in the dependency group "export"'):
-        write_results_parquet(Run(runs / "first"))
-    assert not (runs / "first" / "results.parquet").exists()
