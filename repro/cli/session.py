@@ -230,7 +230,7 @@ class Session:
 
     def carry_out(self, run: Run, plan: Plan, attempt_of: Callable, places: Places | None = None) -> None:
         """Run the rest of a plan and write the reports; Exit if it was interrupted, or if something failed."""
-        from repro.launch.progress import progress_display
+        from repro.launch.progress import Progress
         from repro.launch.runner import Bench
         from repro.runs.occupied import occupied
         from repro.utils.signals import held
@@ -239,7 +239,7 @@ class Session:
         again = command_line(self.task, {"RUN": run.id, **place})
         with held() as interrupts, exit_statuses(FAILED), occupied(run):
             threading.Thread(target=_import_report, args=(plan,)).start()
-            progress = progress_display()
+            progress = Progress()
             with contextlib.closing(progress), contextlib.suppress(KeyboardInterrupt):
                 Bench(
                     run,
