@@ -32,7 +32,7 @@ from repro.simulation.inventory import (
     write_inventory,
     write_ssh_config,
 )
-from repro.simulation.owners import PERSON, is_gone, started
+from repro.simulation.owners import PERSON, started
 from repro.simulation.places import HOME, MACHINES
 from repro.simulation.seed import seed
 from repro.utils.progress import Stages, said_meanwhile
@@ -165,11 +165,6 @@ class Nodes(SimulatedCluster):
                 _first_processes[name] = process, started(process)
         return process
 
-    def containers_asked_for(self, node: str) -> list[dict]:
-        """What each container that this node's engine started had asked for; see node/sim-runc.py."""
-        record = self.root(node, "sh", "-c", "cat /var/log/sim-runc.jsonl 2>/dev/null || true")
-        return [json.loads(line) for line in record.splitlines()]
-
     def start_node(self, node: str) -> None:
         """Start a node on a new disk, with the trainer image if it is to have it, and do not wait for it."""
         name = self.container(node)
@@ -203,18 +198,6 @@ class Nodes(SimulatedCluster):
             *self.options,
             f"{self.disks}:{node}" if self.disks else node_image(self.engine, self.kind),
         )
-
-    def keep(self, name: str) -> None:
-        """Keep the nodes' disks as they are, without what their engines hold, for `up` to start others from."""
-
-        def commit(node: str) -> None:
-            self.root(node, "sh", "-ec", "mkdir -p /simulation/kept/etc; cp /etc/hosts /simulation/kept/etc/")
-            label = f"LABEL {THIRD}={self.third}"
-            self.engine.docker("commit", "--change", label, self.container(node), f"{name}:{node}")
-            self.root(node, "rm", "-r", "/simulation/kept")
-
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(commit, self.names))
 
     def _wait_for(self, node: str) -> None:
         """Also until it has its engine up, if it has one."""
@@ -276,7 +259,7 @@ def up(
     """Bring up nodes, `bare`, with an `engine`, or as `hpc` with Slurm and Apptainer besides; with the trainer `image` if asked for.
 
     `options` are further ones for `docker run`, such as ("--ulimit", "memlock=65536"). `disks` are disks of such nodes
-    that `Nodes.keep` kept, to start from; the new nodes get their addresses. EngineError if the name is taken or this
+    that were kept, with the label THIRD, to start from; the new nodes get their addresses. EngineError if the name is taken or this
     machine cannot do it. `tell` is called with each stage as it begins, and about how many seconds it and the rest take.
     """
     tell("the engine starts", 0)
@@ -328,14 +311,6 @@ def up(
         nodes.down()
         raise
     return nodes
-
-
-def are_kept(engine: SimulationEngine, name: str, count: int) -> bool:
-    """Whether the disks kept under a name are enough to start `count` nodes, and the addresses of these are free."""
-    there = engine.docker("image", "ls", "--format", "{{.Tag}}", name).split()
-    if not set(names_of(count)) <= set(there):
-        return False  # none were kept, or whoever kept them was interrupted
-    return _third_of(engine, f"{name}:node1") not in _thirds(engine)
 
 
 def _third_of(engine: SimulationEngine, disk: str) -> int:
@@ -390,16 +365,6 @@ def take_down(name: str) -> None:
         engine = running()
         if engine and not engine.clusters():
             stop()
-
-
-def remove_leftovers() -> list[str]:
-    """Remove the clusters of processes that are gone; their names."""
-    engine, removed = running(), []
-    for name, owner in engine.clusters().items() if engine else ():
-        if is_gone(owner):
-            attach(name).down()
-            removed.append(name)
-    return removed
 
 
 def main(argv: list[str]) -> None:
