@@ -67,28 +67,10 @@ FIRST = 11
 THIRD = f"{LABEL}.third"
 """The label of kept disks that has the third number of their nodes' addresses."""
 RIGHTS = (
-    "--cap-add",
-    "ALL",
-    "--cap-drop",
-    "SYS_RESOURCE",
-    "--security-opt",
-    "seccomp=unconfined",
-    "--security-opt",
-    "apparmor=unconfined",
-    "--security-opt",
-    "systempaths=unconfined",
-    "--device-cgroup-rule",
-    "a *:* rwm",
-    "--cgroupns",
-    "private",
-    "--shm-size",
-    "1g",
-    "--tmpfs",
-    "/run",
-    "--tmpfs",
-    "/run/lock",
-    "--tmpfs",
-    "/tmp:exec",
+    *("--cap-add", "ALL", "--cap-drop", "SYS_RESOURCE"),
+    *("--security-opt", "seccomp=unconfined", "--security-opt", "apparmor=unconfined"),
+    *("--security-opt", "systempaths=unconfined", "--device-cgroup-rule", "a *:* rwm", "--cgroupns", "private"),
+    *("--shm-size", "1g", "--tmpfs", "/run", "--tmpfs", "/run/lock", "--tmpfs", "/tmp:exec"),
 )
 READY_S = 180
 BUILT_S, LOADED_S, NODE_IMAGE_S, NODE_S = 200, 30, 100, 4
@@ -173,27 +155,21 @@ class Nodes(SimulatedCluster):
         if self.image:
             seed(HOME / "data", HOME / "data/volumes" / name / "_data", self.image)
         self.engine.docker(
-            "run",
-            "--detach",
-            "--name",
-            name,
-            "--hostname",
-            node,
-            "--network",
-            self.name,
-            "--ip",
-            self.address(node),
-            "--label",
-            f"{LABEL}={self.name}",
-            "--volume",
-            f"{name}:/var/lib/docker",
-            *RIGHTS,
-            "--volume",
-            f"{KEY}.pub:/simulation/authorized_keys:ro",
-            "--env",
-            f"SIM_HOST={self.engine.host}",
-            "--env",
-            f"SIM_DEBIAN={self.engine.web}/debian",
+            *(
+                "run",
+                "--detach",
+                "--name",
+                name,
+                "--hostname",
+                node,
+                "--network",
+                self.name,
+                "--ip",
+                self.address(node),
+            ),
+            *("--label", f"{LABEL}={self.name}", "--volume", f"{name}:/var/lib/docker", *RIGHTS),
+            *("--volume", f"{KEY}.pub:/simulation/authorized_keys:ro"),
+            *("--env", f"SIM_HOST={self.engine.host}", "--env", f"SIM_DEBIAN={self.engine.web}/debian"),
             *(f"--add-host={n}:{self.address(n)}" for n in names),
             *self.options,
             f"{self.disks}:{node}" if self.disks else node_image(self.engine, self.kind),
@@ -283,20 +259,11 @@ def up(
         nodes = Nodes(engine, name, third=third, count=count, kind=kind, image=trainer, options=options, disks=disks)
         make_key()
         what = json.dumps({"count": count, "kind": kind, "image": trainer, "options": options, "disks": disks})
-        subnet = f"10.{engine.second}.{nodes.third}.0/24"
+        labels = {LABEL: name, f"{LABEL}.owner": owner, f"{LABEL}.nodes": what}
         engine.docker(
-            "network",
-            "create",
-            "--subnet",
-            subnet,
-            "--opt",
-            f"com.docker.network.bridge.name=sim{nodes.third}",
-            "--label",
-            f"{LABEL}={name}",
-            "--label",
-            f"{LABEL}.owner={owner}",
-            "--label",
-            f"{LABEL}.nodes={what}",
+            *("network", "create", "--subnet", f"10.{engine.second}.{nodes.third}.0/24"),
+            *("--opt", f"com.docker.network.bridge.name=sim{nodes.third}"),
+            *(word for label, text in labels.items() for word in ("--label", f"{label}={text}")),
             name,
         )
     try:
