@@ -312,17 +312,7 @@ def attach(name: str) -> Nodes:
     network = engine.inspect("network", "inspect", name)
     third = int(network["IPAM"]["Config"][0]["Subnet"].split(".")[2])
     what = json.loads(network["Labels"][f"{LABEL}.nodes"])
-    options = tuple(what["options"])
-    return Nodes(
-        engine,
-        name,
-        third=third,
-        count=what["count"],
-        kind=what["kind"],
-        image=what["image"],
-        options=options,
-        disks=what.get("disks", ""),
-    )
+    return Nodes(engine, name, third, **{**what, "options": tuple(what["options"])})
 
 
 def take_down(name: str) -> None:
