@@ -120,7 +120,7 @@ class Watch:
         if self.waiting_for:
             return f"{self.name}: {self.waiting_for}"
         slowest = min(self.ranks, key=lambda rank: (rank.ended, rank.iteration, rank.heard))
-        known = {
+        figures = {
             "{:.1f} samples/s": self._throughput,
             "loss {:.4f}": self._loss,
             "up to {:.0f} MiB": max(
@@ -129,7 +129,7 @@ class Watch:
             "GPUs from {} % busy": min(self._utilisation.values(), default=None),
         }
         parts = [f"{self.name}: iteration {slowest.iteration}/{self.iterations}"]
-        parts += [form.format(value) for form, value in known.items() if value is not None]
+        parts += [form.format(value) for form, value in figures.items() if value is not None]
         place = f"rank {slowest.number}" + (f" on {slowest.node}" if slowest.node else "")
         if slowest.ended:
             return ", ".join([*parts, "all ranks have ended"])
