@@ -22,7 +22,7 @@ $(TASKS) $(UNLISTED):
 	@.venv/bin/python -m repro --make $@
 
 .DEFAULT:
-	@$(PYTHON) -m repro.targets $@
+	@$(PYTHON) -m repro.targets $@ $(TASKS) $(UNLISTED)
 
 ##@ Set up
 setup:  ## install what any target but mutation needs (each installs its own part by itself)

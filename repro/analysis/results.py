@@ -6,17 +6,14 @@ whoever reads one unit at a time.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from repro.analysis import steady
-from repro.analysis.frames import attempt_frame, records, status_counts, unit_frame, write_parquet
+from repro.analysis.frames import attempt_frame, records, status_counts, unit_frame
 from repro.planning.plan import BASELINE_PARITY_TOLERANCE, PARITY_ITERATIONS, PARITY_TOLERANCE
 from repro.runs.attempts import AttemptRecord
 from repro.runs.plan import Plan
-from repro.runs.record import Run
 from repro.runs.unit import Unit
 from repro.utils.printable import spreadsheet_cell
 from repro.utils.stats import largest, spread
@@ -221,12 +218,6 @@ def results_csv(frame: pd.DataFrame) -> str:
     text = {name: frame[name].map(lambda values: " ".join(map(str, values))) for name in several}
     shown = frame.assign(**text)
     return shown.apply(lambda column: column.map(spreadsheet_cell)).to_csv(index=False)
-
-
-def write_results_parquet(run: Run, folder: Path | None = None) -> Path:
-    """Write a run's table of results as `results.parquet` into a folder, by default its own; ExportError without pyarrow."""
-    frame = result_frame(run.description().plan, steady.attempts(run))
-    return write_parquet(frame, (folder or run.folder) / "results.parquet")
 
 
 def most_at_once(attempts: Sequence[AttemptRecord]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from repro.cli.options import LibraryOptions, RunOptions, RuntimeOptions, refuse_misplaced
+from repro.cli.options import LibraryOptions, RunOptions, RuntimeOptions
 from repro.cli.session import Session, baseline_program_of, chosen_cases
 from repro.cli.settings import Invocation, task
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
@@ -58,10 +58,7 @@ def bench(
         baseline_python=baseline_python,
         runtime=runtime,
     )
-    before = session.before(BENCH)
-    name = session.cluster_of(before)
-    refuse_misplaced(invocation.texts, name)
-    chosen_launcher = session.launcher(name, before)
+    before, name, chosen_launcher = session.begin(BENCH)
 
     def new_plan() -> PlannedRun:
         chosen = chosen_cases(model, cases)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from repro.cli.settings import Exit, Invocation, OptionError, exit_statuses, task
 from repro.runs.record import RUNS
 from repro.utils.errors import BAD_INPUT, FAILED
+from repro.utils.output import TerminalColumn, print_table
 from repro.utils.paths import named_by_time
 
 if TYPE_CHECKING:
@@ -119,27 +120,20 @@ def _fingerprint(cluster: Cluster, runs: Path, check: bool) -> None:
 
 
 def _show_fingerprint(fingerprints: dict, apart: list) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     from repro.cluster.fingerprint import differences_table
 
-    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
     first = next(iter(fingerprints.values()))
     differing = {difference.field for difference in apart}
     for field in SHOWN:
         if field in first.fields and field not in differing:
-            console.print(f"{field:<22}{first.fields[field]}", soft_wrap=True, markup=False)
+            print(f"{field:<22}{first.fields[field]}")
     for node, node_fingerprint in fingerprints.items():
         for note in node_fingerprint.notes:
-            console.print(f"note: {node}: {note}", soft_wrap=True, markup=False)
+            print(f"note: {node}: {note}")
     if apart:
         columns, rows = differences_table(apart)
-        table = Table(*columns, header_style="bold", show_lines=True)
-        for row in rows:
-            table.add_row(*row)
-        console.print(table, markup=False)
-    console.print(f"{len(fingerprints)} nodes, {len(first.fields)} fields, {len(apart)} of them differ")
+        print_table([TerminalColumn(title, wraps=True) for title in columns], rows)
+    print(f"{len(fingerprints)} nodes, {len(first.fields)} fields, {len(apart)} of them differ")
 
 
 def _only_cluster(name: str | None, limit: str | None) -> Cluster:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from repro.cli.options import LibraryOptions, RunOptions, refuse_misplaced
+from repro.cli.options import LibraryOptions, RunOptions
 from repro.cli.session import Session, baseline_program_of, chosen_cases, chosen_model
 from repro.cli.settings import Invocation, OptionError, task
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
@@ -98,11 +98,9 @@ def _run_trainings(
 
     if session.options.port and jobs and jobs > 1:
         raise OptionError(f"JOBS={jobs}: PORT is the port of one attempt; leave one of the two out")
-    before = session.before(kind)
-    name = session.cluster_of(before)
-    refuse_misplaced(session.invocation.texts, name)
+    before, name, chosen = session.begin(kind)
     if name:
-        chosen, made = session.launcher(name), datasets()
+        made = datasets()
 
         def new_plan() -> PlannedRun:
             there = {
@@ -158,10 +156,7 @@ def profile(
         cupti=cupti,
         baseline_python=baseline_python,
     )
-    before = session.before(KIND)
-    name = session.cluster_of(before)
-    refuse_misplaced(invocation.texts, name)
-    chosen_launcher = session.launcher(name, before)
+    before, name, chosen_launcher = session.begin(KIND)
     if refusal := chosen_launcher.trace_refusal():
         raise PlanError(refusal)
 

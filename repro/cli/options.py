@@ -1,7 +1,6 @@
 """The options that several tasks share, declared once: a task takes a group of them as one parameter.
 
-Their texts are in `repro.cli.settings.OPTIONS`. `repro.targets` reads this module's source before anything is installed:
-fields have plain annotations, and a group may only extend another of this module.
+Their texts are in `repro.cli.settings.OPTIONS`.
 """
 
 from __future__ import annotations

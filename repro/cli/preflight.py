@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from repro.cluster.cluster import Cluster
     from repro.preflight.framework import ChecklistEntry, Machine, PreflightCheck
 
-STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "not available": "dim"}
+RESULTS = ("ok", "warning", "failed", "not available")
 
 
 @task(
@@ -56,7 +55,7 @@ def preflight(
         look(checks, machines, entries, fix=fix)
     finally:
         file = _keep(folder, entries, described)
-    counts = {result: sum(entry.finding.result == result for entry in entries) for result in STYLES}
+    counts = {result: sum(entry.finding.result == result for entry in entries) for result in RESULTS}
     print(", ".join(f"{count} {result}" for result, count in counts.items() if count) or "nothing was checked")
     print(file)
     if counts["failed"]:
@@ -136,27 +135,19 @@ def look(
 
 def show(entries: list[ChecklistEntry], machines: int) -> None:
     """Print the entries of a check, machines with the same finding together."""
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(width=None if sys.stdout.isatty() else 240, highlight=False)
     groups: dict[Any, list[str]] = {}
     for entry in entries:
         groups.setdefault((entry.check, entry.finding), []).append(entry.machine)
     for (check, finding), names in groups.items():
         where = "" if len(names) == machines or names == ["all"] else f"{', '.join(names)}: "
         fixed = " (fixed)" if finding.fixed else ""
-        console.print(
-            Text.assemble(
-                (f"{finding.result:<14}", STYLES[finding.result]), f"{check:<17}", f"{where}{finding.facts}{fixed}"
-            )
-        )
+        print(f"{finding.result:<14}{check:<17}{where}{finding.facts}{fixed}")
     for label, texts in (
         ("impact", [entry.finding.impact for entry in entries]),
         ("fix", [entry.finding.fix for entry in entries]),
     ):
         for text in dict.fromkeys(filter(None, texts)):
-            console.print(Text(f"{'':<31}{label}: {text}", style="dim"))
+            print(f"{'':<31}{label}: {text}")
 
 
 def _keep(folder: Path, entries: list[ChecklistEntry], cluster: Cluster | None) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from repro.cli.options import RunOptions, RuntimeOptions, refuse_misplaced
+from repro.cli.options import RunOptions, RuntimeOptions
 from repro.cli.session import Session, chosen_cases
 from repro.cli.settings import Invocation, task
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
@@ -44,10 +44,7 @@ def rehearse(
     from repro.runs.description import PlannedRun
 
     session = Session(invocation=invocation, options=options, model=model, runtime=runtime)
-    before = session.before(KIND)
-    name = session.cluster_of(before)
-    refuse_misplaced(invocation.texts, name)
-    chosen_launcher = session.launcher(name, before)
+    before, name, chosen_launcher = session.begin(KIND)
 
     def new_plan() -> PlannedRun:
         chosen = chosen_cases(model, cases)

@@ -36,7 +36,6 @@ def report(
     status into 2 and prints the number in its last line.
     """
     from repro.analysis.evidence import require
-    from repro.analysis.results import write_results_parquet
     from repro.analysis.verdict import check_given
     from repro.report.run.page import render, report_folder
     from repro.runs.files import reading
@@ -53,10 +52,9 @@ def report(
         if own:
             check_recordable(chosen)
         rendered = render(chosen, tolerance, figures=True, folder=target)
-        table = write_results_parquet(chosen, target)
         if own:
             record(chosen)
-    for path in (*rendered.reports, rendered.results, table, target / "verdicts.json"):
+    for path in (*rendered.reports, rendered.results, target / "verdicts.json"):
         print(path)
     if check and rendered.status:
         raise Exit(rendered.summary(), rendered.status)

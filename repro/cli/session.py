@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from repro.cli.options import LibraryOptions, RunOptions, RuntimeOptions
+from repro.cli.options import LibraryOptions, RunOptions, RuntimeOptions, refuse_misplaced
 from repro.cli.settings import Exit, Invocation, exit_statuses
 from repro.targets import command_line
 from repro.utils.errors import FAILED, INTERRUPTED, PlanError
@@ -53,6 +53,13 @@ class Session:
     @property
     def task(self) -> str:
         return self.invocation.task
+
+    def begin(self, kind: str) -> tuple[Run | None, str | None, Launcher]:
+        """The run to go on with, if one was named; the cluster, None for this machine; and its launcher."""
+        before = self.before(kind)
+        cluster = self.cluster_of(before)
+        refuse_misplaced(self.invocation.texts, cluster)
+        return before, cluster, self.launcher(cluster, before)
 
     def before(self, kind: str) -> Run | None:
         """The run to go on with, if one was named.
@@ -230,7 +237,7 @@ class Session:
 
     def carry_out(self, run: Run, plan: Plan, attempt_of: Callable, places: Places | None = None) -> None:
         """Run the rest of a plan and write the reports; Exit if it was interrupted, or if something failed."""
-        from repro.launch.progress import progress_display
+        from repro.launch.progress import Progress
         from repro.launch.runner import Bench
         from repro.runs.occupied import occupied
         from repro.utils.signals import held
@@ -239,7 +246,7 @@ class Session:
         again = command_line(self.task, {"RUN": run.id, **place})
         with held() as interrupts, exit_statuses(FAILED), occupied(run):
             threading.Thread(target=_import_report, args=(plan,)).start()
-            progress = progress_display()
+            progress = Progress()
             with contextlib.closing(progress), contextlib.suppress(KeyboardInterrupt):
                 Bench(
                     run,

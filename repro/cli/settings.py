@@ -8,19 +8,21 @@ checked here in the same way. Its text is in `OPTIONS` unless the task defines o
 from __future__ import annotations
 
 import contextlib
+import difflib
 import errno
 import inspect
 import os
+import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from repro.models.variants import DEFAULT, VARIANTS
-from repro.targets import command_line, flag, names, numbers, percentage, unknown_variable, whole_number
+from repro.targets import command_line
 from repro.utils.errors import BAD_INPUT, FAILED, INTERRUPTED, ReproError
 from repro.utils.printable import one_line, printable
 
@@ -159,6 +161,65 @@ def _choice(kind: Any, text: str) -> str:
     return text
 
 
+MOST = {
+    "ARCH": 999,
+    "ATTEMPT_TIMEOUT": 30 * 24 * 3600,
+    "BATCH": 1_000_000,
+    "ITERATIONS": 1_000_000,
+    "JOBS": 1024,
+    "MAX_GPUS": 4096,
+    "MAX_RANKS": 4096,
+    "NODES": 64,
+    "PART_MIB": 4096,
+    "PORT": 65535,
+    "REPEATS": 1000,
+    "RETRIES": 100,
+    "STALL_TIMEOUT": 7 * 24 * 3600,
+}
+"""The largest value of each variable that is a number: a plan of 10^9 repeats would fill the memory before it begins."""
+LEAST = {"RETRIES": 0}
+"""The least value of such a variable where that is not 1."""
+
+
+def whole_number(text: str, variable: str) -> int:
+    """The value of an option that is a number, by its variable."""
+    least, most = LEAST.get(variable, 1), MOST[variable]
+    if not re.fullmatch("[0-9]{1,10}", text) or not least <= int(text) <= most:
+        raise ValueError(f"it is a whole number from {least} to {most}")
+    return int(text)
+
+
+def flag(text: str) -> bool:
+    """The value of an option that is on or off."""
+    if text not in ("0", "1"):
+        raise ValueError("it is 0 or 1")
+    return text == "1"
+
+
+def percentage(text: str) -> float:
+    """The value of an option that is given in per cent, as a share of 1."""
+    try:
+        share = float(text[:-1] if text.endswith("%") else text) / 100
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise ValueError("it is a number of per cent from 0 to 100, such as 2.5")
+    return share
+
+
+def names(text: str) -> tuple[str, ...]:
+    """The value of an option that may name several, separated by commas or blanks."""
+    return tuple(dict.fromkeys(text.replace(",", " ").split()))
+
+
+def numbers(text: str, variable: str) -> tuple[int, ...]:
+    """The value of an option that may be several numbers, by its variable."""
+    try:
+        return tuple(sorted({whole_number(part, variable) for part in names(text)}))
+    except ValueError as error:
+        raise ValueError(f"{error}, or several such as 2,4") from None
+
+
 PARSERS: dict[Any, Callable[[str], Any]] = {
     str: str,
     bool: flag,
@@ -168,7 +229,7 @@ PARSERS: dict[Any, Callable[[str], Any]] = {
 }
 Check = Callable[[Mapping[str, Any]], None]
 BOUNDED: dict[Any, Callable[[str, str], Any]] = {int: whole_number, tuple[int, ...]: numbers}
-"""Numbers, whose bounds are those of their variable in `repro.targets`."""
+"""Numbers, whose bounds are those of their variable."""
 
 
 def _plain(kind: Any) -> Any:
@@ -264,6 +325,15 @@ class OptionTask:
                 own = {field.name for field in fields(group)} & values.keys()
                 grouped[parameter] = group(**{name: values.pop(name) for name in own})
             return self.body(Invocation(self.target, texts), **values, **grouped)
+
+
+def unknown_variable(name: str, task: str, known_names: Iterable[str]) -> str:
+    """What to say of a variable that a task does not have."""
+    known_names = sorted(known_names)
+    if not known_names:
+        return f"{name}: make {task} takes no variables"
+    (nearest,) = difflib.get_close_matches(name.upper(), known_names, 1, cutoff=0.0)
+    return f"{name}: make {task} has no such variable; the nearest is {nearest}. It has: {', '.join(known_names)}"
 
 
 def task(**texts: str) -> Callable[[Callable], OptionTask]:

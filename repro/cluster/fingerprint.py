@@ -191,7 +191,7 @@ def differences_table(differing: list[FieldDifference], width: int = 60) -> tupl
             [
                 field,
                 f"{_cut(most, width)} [{len(nodes)}]",
-                "\n".join(f"{', '.join(nodes)}: {_cut(value, width)}" for value, nodes in others),
+                "; ".join(f"{', '.join(nodes)}: {_cut(value, width)}" for value, nodes in others),
             ]
         )
     return ["field", "most nodes", "other nodes"], rows

@@ -46,14 +46,14 @@ class LocalShell:
             raise RemoteError(NAME, f"`{shown(argv)}` cannot be started: {error}") from error
         return checked(NAME, argv, CommandResult(done.stdout, done.stderr, done.returncode), check)
 
-    def stream(self, argv: Sequence[str], on_line: Callable[[str], None], *, sudo: bool = False) -> int:
+    def stream(self, argv: Sequence[str], on_line: Callable[[str], None]) -> int:
         """Run a command, hand each line of its output and errors over as it comes, and return its exit status.
 
         The command's input stays open and empty; `close` ends it.
         """
         pipe = subprocess.PIPE
         with subprocess.Popen(
-            _command(argv, sudo), stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True, errors="replace"
+            argv, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True, errors="replace"
         ) as process:
             self._followed.append(process)
             for line in process.stdout or ():

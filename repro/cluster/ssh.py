@@ -96,14 +96,14 @@ class Remote:
         result = CommandResult(out.decode("utf-8", "replace"), err.decode("utf-8", "replace"), status)
         return checked(self.node.name, argv, result, check)
 
-    def stream(self, argv: Sequence[str], on_line: Callable[[str], None], *, sudo: bool = False) -> int:
+    def stream(self, argv: Sequence[str], on_line: Callable[[str], None]) -> int:
         """Run a command, hand each line of its output and errors over as it comes, and return its exit status.
 
         The command's input stays open and empty for as long as the connection lives.
         """
         lock = threading.Lock()
         out, err = _Lines(on_line, lock), _Lines(on_line, lock)
-        status = self._carry_out(argv, sudo, out=out.write, err=err.write, stdin=None, timeout=None)
+        status = self._carry_out(argv, False, out=out.write, err=err.write, stdin=None, timeout=None)
         out.end()
         err.end()
         return status

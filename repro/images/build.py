@@ -136,21 +136,8 @@ def _check_space(layout: Path, needed_mib: int) -> None:
 
 def _build_one(client: str, stack: str, tag: str, pins: Pins, sources: Sources, options: tuple[str, ...]) -> None:
     command = [
-        client,
-        "build",
-        "--file",
-        "docker/Dockerfile",
-        "--target",
-        stack,
-        "--tag",
-        tag,
-        "--network",
-        "host",
-        "--progress",
-        "plain",
-        *options,
-        *sources.arguments(pins, stack),
-        ".",
+        *(client, "build", "--file", "docker/Dockerfile", "--target", stack, "--tag", tag),
+        *("--network", "host", "--progress", "plain", *options, *sources.arguments(pins, stack), "."),
     ]
     environment = dict(os.environ, DOCKER_BUILDKIT="1", BUILDX_NO_DEFAULT_ATTESTATIONS="1")
     say(f"building {stack}")

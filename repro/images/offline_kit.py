@@ -27,6 +27,8 @@ from repro.utils.paths import ROOT, sha256
 NOTE = "kit.json"
 OPTIONAL = ("libraries", "baselines", "tests", "images")
 MIB = 2**20
+LEVEL = 1
+"""Of the compression by xz, 0 to 9."""
 
 
 @dataclass
@@ -50,7 +52,6 @@ def make_kit(
     libraries: Sequence[Path] = (),
     datasets: Sequence[Path] = (),
     images: bool = False,
-    level: int = 1,
     tests: bool = False,
     baselines: bool = False,
 ) -> Made:
@@ -63,7 +64,6 @@ def make_kit(
     libraries : folders with a newer cuBLAS and cuDNN to take along.
     datasets : folders in the cache with the data sets that models learn.
     images : whether to add what `make image` built last.
-    level : of the compression, 0 to 9.
     tests : whether to add what `make test` needs.
     baselines : whether to add the pinned environment of the baselines.
 
@@ -91,27 +91,17 @@ def make_kit(
         with tempfile.TemporaryDirectory(dir=_scratch()) as scratch:
             temporary = Path(scratch)
             made.parts["base"] = pack(partial, "base.tar.gz", kit_contents.base(temporary, pythons, contents), size, 6)
-            installed = kit_contents.environments(temporary, pythons, contents)
-            made.parts["environments"] = pack(
-                partial, "environments.tar.xz", entries=installed, size=size, level=level, expected_mb=_expected_mb()
-            )
+            parts = [("environments", kit_contents.environments(temporary, pythons, contents), _expected_mb())]
             if libraries:
-                newer = kit_contents.libraries(temporary, libraries, contents)
-                made.parts["libraries"] = pack(
-                    partial, "libraries.tar.xz", entries=newer, size=size, level=level, expected_mb=_mb(libraries)
-                )
+                parts.append(("libraries", kit_contents.libraries(temporary, libraries, contents), _mb(libraries)))
             if baselines:
-                theirs = kit_contents.baselines(temporary, pythons, contents)
                 of_baselines = bootstrap.NEEDED_MIB[bootstrap.BASELINE] * MIB / MB
-                made.parts["baselines"] = pack(
-                    partial, "baselines.tar.xz", entries=theirs, size=size, level=level, expected_mb=of_baselines
-                )
+                parts.append(("baselines", kit_contents.baselines(temporary, pythons, contents), of_baselines))
             if tests:
-                more = kit_contents.tests(temporary, pythons)
                 of_tests = sum(bootstrap.NEEDED_MIB[group] for group in groups_of("test") - groups_of("kit")) * MIB / MB
-                made.parts["tests"] = pack(
-                    partial, "tests.tar.xz", entries=more, size=size, level=level, expected_mb=of_tests
-                )
+                parts.append(("tests", kit_contents.tests(temporary, pythons), of_tests))
+            for name, entries, expected_mb in parts:
+                made.parts[name] = pack(partial, f"{name}.tar.xz", entries, size, LEVEL, expected_mb)
         if images:
             with Pieces(partial, "images.tar", size) as pieces:
                 for data in packed(LAYOUT):

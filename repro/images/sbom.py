@@ -128,19 +128,8 @@ def scan(pins: Pins, root: Path = ROOT) -> Scan:
         requirements = Path(scratch) / "requirements.txt"
         requirements.write_text("".join(f"{pin.name}=={pin.version}\n" for pin in pins.packages_for(pins.python)))
         command = [
-            sys.executable,
-            "-m",
-            "pip_audit",
-            "--requirement",
-            str(requirements),
-            "--no-deps",
-            "--disable-pip",
-            "--format",
-            "json",
-            "--aliases",
-            "on",
-            "--progress-spinner",
-            "off",
+            *(sys.executable, "-m", "pip_audit", "--requirement", str(requirements), "--no-deps", "--disable-pip"),
+            *("--format", "json", "--aliases", "on", "--progress-spinner", "off"),
         ]
         done = subprocess.run(command, capture_output=True, text=True)
     names = [pin.name for pin in pins.packages_for(pins.python)]

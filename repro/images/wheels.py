@@ -104,29 +104,10 @@ def _download(requirements: list[str], folder: Path, python: str, names: str) ->
         wanted = Path(scratch) / "requirements.txt"
         wanted.write_text("".join(requirements))
         command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--quiet",
-            "--disable-pip-version-check",
-            "--no-deps",
-            "--require-hashes",
-            "--only-binary=:all:",
-            "--python-version",
-            python,
-            "--implementation",
-            "cp",
-            "--abi",
-            abi,
-            "--abi",
-            "abi3",
-            "--abi",
-            "none",
-            "--dest",
-            str(folder),
-            "--requirement",
-            str(wanted),
+            *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
+            *("--no-deps", "--require-hashes", "--only-binary=:all:", "--python-version", python),
+            *("--implementation", "cp", "--abi", abi, "--abi", "abi3", "--abi", "none"),
+            *("--dest", str(folder), "--requirement", str(wanted)),
         ]
         for platform in PLATFORMS:
             command += ["--platform", f"{platform}_x86_64"]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from repro.images.stack import Libraries
 from repro.launch.attempt import Attempt, Limits
@@ -35,7 +35,7 @@ AttemptOf = Callable[[Unit, Path], Attempt]
 """Makes the attempt of a unit in a folder, which exists and is empty."""
 
 
-class Places(Protocol):
+class Places(ABC):
     """What attempts that run at the same time have each for themselves: GPUs of this machine, or nodes of a cluster.
 
     Attributes
@@ -43,19 +43,22 @@ class Places(Protocol):
     are_nodes : whether the names are those of nodes, which attempts record.
     """
 
-    are_nodes: bool
+    are_nodes: ClassVar[bool] = False
 
     def block(self, unit: Unit, repeat: int) -> Block:
-        """The place that a repeat of a unit takes, and for how long, as far as that decides over the order."""
-        ...
+        """The place that a repeat of a unit takes, and for how long, as far as that decides over the order.
 
+        Where all are alike, they start in the order of their plan.
+        """
+        return Block(unit.name, repeat)
+
+    @abstractmethod
     def take(self, ranks: int) -> tuple[str, ...] | None:
         """The names of a place for so many ranks; None if it has to be waited for."""
-        ...
 
+    @abstractmethod
     def give_back(self, names: Sequence[str]) -> None:
         """The attempts that had this place have ended."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-from repro.planning.schedule import Block
-from repro.runs.unit import Unit
+from repro.launch.base import Places
 
 
-class GpuPool:
+class GpuPool(Places):
     """Which GPUs the attempts that run at the same time have.
 
     Parameters
@@ -16,16 +15,10 @@ class GpuPool:
         as fit without sharing.
     """
 
-    are_nodes = False
-
     def __init__(self, gpus: Sequence[str], jobs: int | None):
         self._load = dict.fromkeys(gpus, 0)
         self._jobs = jobs
         self._running = 0
-
-    def block(self, unit: Unit, repeat: int) -> Block:
-        """All are alike here: they start in the order of their plan."""
-        return Block(unit.name, repeat)
 
     def take(self, ranks: int) -> tuple[str, ...] | None:
         """GPUs for an attempt of so many ranks, those with the fewest attempts; None if it has to wait."""

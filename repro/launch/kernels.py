@@ -166,15 +166,6 @@ class Kernels:
             **({"nodes": list(self.nodes)} if self.nodes else {}),
         }
 
-    def lines(self) -> list[str]:
-        """The comparison as lines of text."""
-        marks = {True: "ok   ", False: "WRONG"}
-        wrong = f"{len(self.wrong)} wrong" if self.wrong else "all right"
-        return [
-            *(f"{marks[result.holds]} {result.text()}" for result in self.results),
-            f"{self.operators} operators, {len(self.results)} comparisons in {self.seconds:.0f} s: {wrong}",
-        ]
-
     def as_json(self) -> dict:
         return asdict(self)
 

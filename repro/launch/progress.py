@@ -1,4 +1,4 @@
-"""Shows how far a run is: bars and a live table of ranks on a terminal, a line now and then elsewhere."""
+"""Shows how far a run is: a line for each attempt that starts or ends, and one now and then of what runs."""
 
 from __future__ import annotations
 
@@ -7,26 +7,17 @@ import sys
 import threading
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TextIO
 
 from repro.launch.attempt import Event
-from repro.launch.rank_monitor import Watch
 from repro.runs.attempts import AttemptRecord
 from repro.runs.plan import Plan
 from repro.runs.unit import Unit
-from repro.utils.printable import printable
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.progress import TaskID
+from repro.utils.printable import one_line, printable
 
 SUMMARY_S = 30.0
-ROWS = 32
-
-
-def progress_display(stream: TextIO = sys.stderr) -> PlainProgress | LiveProgress:
-    """The display that suits the stream."""
-    return LiveProgress() if stream.isatty() else PlainProgress(stream)
 
 
 def outcome_text(attempt: AttemptRecord) -> str:
@@ -76,10 +67,79 @@ class Clock:
         return f"{minutes}:{rest:02d}"
 
 
-class PlainProgress:
-    """A line when a run starts and when it ends, and one every `summary_s` seconds of how far it is.
+@dataclass
+class Rank:
+    """The last known state of one rank; `heard` is when its last event came, in seconds of the watch's clock."""
 
-    Like `LiveProgress`, it is called by one thread at a time.
+    number: int
+    heard: float
+    node: str = ""
+    ended: bool = False
+    iteration: int = 0
+    memory_mib: float | None = None
+
+
+class Watch:
+    """Follows one attempt by its events.
+
+    Parameters
+    ----------
+    name : what is running.
+    iterations : how many each rank is to do.
+    world_size : the number of ranks.
+    clock : gives seconds.
+    """
+
+    def __init__(self, name: str, iterations: int, world_size: int, clock: Callable[[], float] = time.monotonic):
+        self.name, self.iterations, self._clock = name, iterations, clock
+        self.ranks = [Rank(number, clock()) for number in range(world_size)]
+        self.waiting_for = ""
+        self._throughput: float | None = None
+        self._loss: float | None = None
+        self._utilisation: dict[tuple[str, int], int] = {}
+
+    def event(self, event: dict) -> None:
+        """Take an event of a rank's metrics file, of a node's GPU (`gpu`), or what the attempt waits for (`state`)."""
+        if event["event"] == "state":
+            self.waiting_for = one_line(event["text"])
+        elif event["event"] == "gpu":
+            self._utilisation[event.get("node", ""), event["index"]] = event["utilisation"]
+        else:
+            self._hear(self.ranks[event["rank"]], event)
+
+    def _hear(self, rank: Rank, event: dict) -> None:
+        rank.heard, rank.node, self.waiting_for = self._clock(), event.get("node", ""), ""
+        rank.ended = event["event"] == "end"
+        rank.iteration = event.get("iteration", rank.iteration)
+        rank.memory_mib = event.get("memory_mib", rank.memory_mib)
+        self._throughput = event.get("throughput", self._throughput)
+        self._loss = event.get("loss", self._loss)
+
+    def line(self) -> str:
+        """How far the attempt is, which rank is furthest behind, and of several such which has been silent longest."""
+        if self.waiting_for:
+            return f"{self.name}: {self.waiting_for}"
+        slowest = min(self.ranks, key=lambda rank: (rank.ended, rank.iteration, rank.heard))
+        figures = {
+            "{:.1f} samples/s": self._throughput,
+            "loss {:.4f}": self._loss,
+            "up to {:.0f} MiB": max(
+                (rank.memory_mib for rank in self.ranks if rank.memory_mib is not None), default=None
+            ),
+            "GPUs from {} % busy": min(self._utilisation.values(), default=None),
+        }
+        parts = [f"{self.name}: iteration {slowest.iteration}/{self.iterations}"]
+        parts += [form.format(value) for form, value in figures.items() if value is not None]
+        place = f"rank {slowest.number}" + (f" on {slowest.node}" if slowest.node else "")
+        if slowest.ended:
+            return ", ".join([*parts, "all ranks have ended"])
+        return ", ".join([*parts, f"slowest {place}, silent {self._clock() - slowest.heard:.1f} s"])
+
+
+class Progress:
+    """A line when an attempt starts and when it ends, and one every `summary_s` seconds of how far it is.
+
+    It is called by one thread at a time.
     """
 
     def __init__(self, stream: TextIO = sys.stderr, summary_s: float = SUMMARY_S):
@@ -142,70 +202,3 @@ class PlainProgress:
     def _say(self, text: str) -> None:
         with contextlib.suppress(OSError):  # whoever listened is gone, and the run goes on
             print(printable(text), file=self._stream, flush=True)
-
-
-class LiveProgress:
-    """One bar for the whole run, one for the iterations of each attempt, and the table of its ranks if it is alone."""
-
-    def __init__(self, console: Console | None = None):
-        from rich.console import Console
-        from rich.live import Live
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        self._clock = Clock()
-        self._going: dict[str, tuple[Watch, TaskID]] = {}
-        self._console = console or Console(stderr=True)
-        note = TextColumn("{task.fields[note]}", markup=False)
-        self._bars = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            note,
-            TimeElapsedColumn(),
-            console=self._console,
-        )
-        self._live = Live(get_renderable=self.picture, console=self._console, refresh_per_second=4)
-        self._live.start()
-
-    def picture(self) -> RenderableType:
-        """What is on the terminal now."""
-        from rich.console import Group
-
-        going = list(self._going.values())
-        if len(going) != 1:
-            return self._bars
-        watch, _ = going[0]
-        return Group(self._bars, watch.table(max(2, min(ROWS, self._console.size.height - 6))))
-
-    def begin(self, plan: Plan, left: Counter[str]) -> None:
-        self._plan = plan
-        self._clock.begin(left.total(), sum(weight(plan, unit) * left[unit.name] for unit in plan.units))
-        self._all = self._bars.add_task(f"{plan.scale} on {plan.device}", total=left.total(), note="")
-
-    def started(self, unit: Unit, repeat: int) -> None:
-        iterations = unit.config.iterations
-        bar = self._bars.add_task(f"{unit.name} #{repeat}", total=iterations, note="starting")
-        self._going[unit.name] = Watch(unit.name, iterations, unit.world_size), bar
-
-    def event(self, unit: Unit, event: Event) -> None:
-        watch, bar = self._going[unit.name]
-        watch.event(event)
-        if event["event"] == "iteration" and event["rank"] == 0:
-            note = f"{event['throughput']:.2f} samples/s, loss {event['loss']:.4f}"
-            self._bars.update(bar, completed=event["iteration"], note=note)
-
-    def ended(self, unit: Unit, repeat: int, attempt: AttemptRecord, final: bool = True) -> None:
-        _, bar = self._going.pop(unit.name)
-        self._bars.remove_task(bar)
-        if final:
-            self._clock.ended(weight(self._plan, unit))
-            self._bars.update(self._all, advance=1, note=f"left {self._clock.left()}")
-        if attempt.status != "ok":
-            for text in (f"{unit.name} #{repeat}: {outcome_text(attempt)}", attempt.log_tail or ""):
-                self._console.print(printable(text), markup=False, highlight=False)
-
-    def dropped(self, number: int) -> None:
-        self._bars.update(self._all, total=self._clock.dropped(number))
-
-    def close(self) -> None:
-        self._live.stop()

@@ -6,13 +6,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from repro.launch.base import Places
 from repro.planning.rehearsal import memory_mib
-from repro.planning.schedule import Block
 from repro.runs.plan import Plan
-from repro.runs.unit import Unit
 
 
-class RankPool:
+class RankPool(Places):
     """Which attempts run at the same time: one rank per processor, within the memory that is free.
 
     An attempt with more ranks than there are processors runs by itself.
@@ -23,8 +22,6 @@ class RankPool:
     needed_mib : memory of an attempt by its number of ranks, the largest of the plan.
     jobs : the largest number of attempts at a time; None for any.
     """
-
-    are_nodes = False
 
     def __init__(self, processors: int, free_mib: float, needed_mib: dict[int, float], jobs: int | None = None):
         self._processors, self._free, self._needed, self._jobs = processors, free_mib, needed_mib, jobs
@@ -37,10 +34,6 @@ class RankPool:
         for unit in plan.units:
             needed[unit.world_size] = max(needed.get(unit.world_size, 0.0), memory_mib(unit.report, unit.config))
         return cls(len(os.sched_getaffinity(0)), free_mib(), needed, jobs)
-
-    def block(self, unit: Unit, repeat: int) -> Block:
-        """All are alike here: they start in the order of their plan."""
-        return Block(unit.name, repeat)
 
     def take(self, ranks: int) -> tuple[str, ...] | None:
         """A name for each rank of an attempt; None if it has to wait."""

@@ -21,7 +21,7 @@ from repro.launch.attempt import Event, Interrupts, PlacedAttempt, interruptible
 from repro.launch.base import AttemptOf, Places
 from repro.launch.gpu_pool import GpuPool
 from repro.launch.program_code import BASELINES, TRAINERS, program_code
-from repro.launch.progress import LiveProgress, PlainProgress
+from repro.launch.progress import Progress
 from repro.planning.schedule import Block, drawn, in_order, startable
 from repro.published.logs import LogError
 from repro.runs.attempts import AttemptRecord, Neighbour
@@ -51,7 +51,7 @@ class Bench:
 
     run: Run
     plan: Plan
-    progress: PlainProgress | LiveProgress
+    progress: Progress
     attempt_of: AttemptOf
     retries: int = 0
     places: Places | None = None

@@ -202,17 +202,6 @@ class CollectiveTable:
     def as_json(self) -> dict:
         return {**asdict(self), "bus_gbs": self.bus_gbs, "latency_us": self.latency_us}
 
-    def lines(self) -> list[str]:
-        """The table as lines of text."""
-        head = f"{'bytes':>12} {'time':>12} {'algorithm GB/s':>15} {'bus GB/s':>10}"
-        rows = [
-            f"{row['bytes']:>12,} {row['seconds'] * 1e6:>9,.1f} us {row['algorithm_gbs']:>15.2f} "
-            f"{row['bus_gbs']:>10.2f}"
-            for row in self.rows
-        ]
-        pairs = [f"rank {pair['from']} to {pair['to']}: {pair['gbs']:.2f} GB/s" for pair in self.pairs]
-        return [head, *rows, *pairs]
-
 
 def measure(attempt_of: ProgramOf, ranks: int, device: str, folder: Path) -> CollectiveTable:
     """Measure between `ranks` ranks on "cpu" or "cuda"; files stay in `folder`, which must not exist yet.

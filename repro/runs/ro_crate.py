@@ -32,7 +32,6 @@ FORMATS = {
     ".json": "application/json",
     ".jsonl": "application/jsonl",
     ".md": "text/markdown",
-    ".parquet": "application/vnd.apache.parquet",
     ".png": "image/png",
     ".svg": "image/svg+xml",
 }

@@ -196,28 +196,10 @@ def _lay_cable(engine: SimulationEngine) -> None:
 
 def _start_processes(engine: SimulationEngine) -> None:
     daemon = [
-        "nsenter",
-        f"--net=/run/netns/{NAME}",
-        "unshare",
-        "--mount",
-        "--propagation",
-        "slave",
-        "dockerd",
-        "--data-root",
-        str(HOME / "data"),
-        "--exec-root",
-        str(RUN / "exec"),
-        "--pidfile",
-        str(RUN / "docker.pid"),
-        "--host",
-        f"unix://{RUN}/docker.sock",
-        "--bridge",
-        "none",
-        "--iptables=false",
-        "--ip6tables=false",
-        "--ip-masq=false",
-        "--storage-driver",
-        "overlay2",
+        *("nsenter", f"--net=/run/netns/{NAME}", "unshare", "--mount", "--propagation", "slave", "dockerd"),
+        *("--data-root", str(HOME / "data"), "--exec-root", str(RUN / "exec"), "--pidfile", str(RUN / "docker.pid")),
+        *("--host", f"unix://{RUN}/docker.sock", "--bridge", "none", "--storage-driver", "overlay2"),
+        *("--iptables=false", "--ip6tables=false", "--ip-masq=false"),
     ]
     process = _detached(daemon, HOME / "engine.log")
     mirror = [sys.executable, "-m", "repro.simulation.mirror", engine.host, str(PORT), str(HOME)]

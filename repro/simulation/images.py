@@ -40,18 +40,8 @@ def node_image(engine: SimulationEngine, kind: str) -> str:
         say(f"building simulated nodes ({kind}), once, which takes minutes")
         base = debian(engine, "bookworm")
         engine.docker(
-            "build",
-            "--network",
-            "host",
-            "--target",
-            kind,
-            "--tag",
-            tag,
-            "--build-arg",
-            f"BASE={base}",
-            "--build-arg",
-            f"DEBIAN={engine.web}/debian",
-            HERE,
+            *("build", "--network", "host", "--target", kind, "--tag", tag),
+            *("--build-arg", f"BASE={base}", "--build-arg", f"DEBIAN={engine.web}/debian", HERE),
         )
     return tag
 

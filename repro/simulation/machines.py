@@ -51,7 +51,7 @@ from repro.simulation.machine_disk import (
     system_disk_of_these_files,
 )
 from repro.simulation.nodes import CPU_CLUSTER, STARTED
-from repro.simulation.owners import PERSON, is_gone
+from repro.simulation.owners import PERSON
 from repro.simulation.places import MACHINES, simulated_inventory
 from repro.simulation.qemu import Hardware
 from repro.utils.ports import free_port
@@ -167,27 +167,13 @@ class Machines(SimulatedCluster):
                 "name": self.folder / f"{node}.name",
                 "address": self.folder / f"{node}.address",
             }
-            own = self._kernel(node)
+            own = self.own_kernel(node)
             boots = own if own.folder.exists() else self.system
             command = qemu.command_line(node, hardware, boots, given, qemu.accelerator(self.system))
             qemu.start(command, self.folder, node)
 
-    def use_kernel(self, node: str, release: str) -> None:
-        """Boot a node from now on with a kernel that it has installed; "" is the one that machines have."""
-        if not release:
-            shutil.rmtree(self._kernel(node).folder)
-            return
-        disk = Disk(self.folder / f"{node}.making")
-        disk.folder.mkdir()
-        for source, target in ((f"vmlinuz-{release}", disk.kernel), (f"initrd.img-{release}", disk.initrd)):
-            with open(target, "wb") as file:
-                subprocess.run(
-                    ["ssh", "-F", self.ssh_config, node, f"sudo cat /boot/{source}"], stdout=file, check=True
-                )
-        disk.folder.rename(self._kernel(node).folder)
-
-    def _kernel(self, node: str) -> Disk:
-        """Where a kernel of a node's own is, if it has one."""
+    def own_kernel(self, node: str) -> Disk:
+        """Where a kernel of a node's own is, with which it boots if it is there."""
         return Disk(self.folder / f"{node}.kernel")
 
     def _wait_for(self, node: str) -> None:
@@ -346,14 +332,6 @@ def attach(name: str) -> Machines:
         there = sorted(path.name for path in MACHINES.glob("*"))
         raise SimulationEngineError(f"{name} is not up" + (f"; up are: {', '.join(there)}" if there else "")) from None
     return Machines(**{**recorded, "ports": tuple(recorded["ports"]), "shares": tuple(map(tuple, recorded["shares"]))})
-
-
-def remove_leftovers() -> list[str]:
-    """Remove the machines of processes that are gone; the names of their clusters."""
-    left = [machines for path in MACHINES.glob(f"*/{RECORD}") if is_gone((machines := attach(path.parent.name)).owner)]
-    for machines in left:
-        machines.down()
-    return [machines.name for machines in left]
 
 
 def _public(key: Path) -> Path:

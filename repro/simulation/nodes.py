@@ -32,7 +32,7 @@ from repro.simulation.inventory import (
     write_inventory,
     write_ssh_config,
 )
-from repro.simulation.owners import PERSON, is_gone, started
+from repro.simulation.owners import PERSON, started
 from repro.simulation.places import HOME, MACHINES
 from repro.simulation.seed import seed
 from repro.utils.progress import Stages, said_meanwhile
@@ -67,28 +67,10 @@ FIRST = 11
 THIRD = f"{LABEL}.third"
 """The label of kept disks that has the third number of their nodes' addresses."""
 RIGHTS = (
-    "--cap-add",
-    "ALL",
-    "--cap-drop",
-    "SYS_RESOURCE",
-    "--security-opt",
-    "seccomp=unconfined",
-    "--security-opt",
-    "apparmor=unconfined",
-    "--security-opt",
-    "systempaths=unconfined",
-    "--device-cgroup-rule",
-    "a *:* rwm",
-    "--cgroupns",
-    "private",
-    "--shm-size",
-    "1g",
-    "--tmpfs",
-    "/run",
-    "--tmpfs",
-    "/run/lock",
-    "--tmpfs",
-    "/tmp:exec",
+    *("--cap-add", "ALL", "--cap-drop", "SYS_RESOURCE"),
+    *("--security-opt", "seccomp=unconfined", "--security-opt", "apparmor=unconfined"),
+    *("--security-opt", "systempaths=unconfined", "--device-cgroup-rule", "a *:* rwm", "--cgroupns", "private"),
+    *("--shm-size", "1g", "--tmpfs", "/run", "--tmpfs", "/run/lock", "--tmpfs", "/tmp:exec"),
 )
 READY_S = 180
 BUILT_S, LOADED_S, NODE_IMAGE_S, NODE_S = 200, 30, 100, 4
@@ -165,11 +147,6 @@ class Nodes(SimulatedCluster):
                 _first_processes[name] = process, started(process)
         return process
 
-    def containers_asked_for(self, node: str) -> list[dict]:
-        """What each container that this node's engine started had asked for; see node/sim-runc.py."""
-        record = self.root(node, "sh", "-c", "cat /var/log/sim-runc.jsonl 2>/dev/null || true")
-        return [json.loads(line) for line in record.splitlines()]
-
     def start_node(self, node: str) -> None:
         """Start a node on a new disk, with the trainer image if it is to have it, and do not wait for it."""
         name = self.container(node)
@@ -178,43 +155,25 @@ class Nodes(SimulatedCluster):
         if self.image:
             seed(HOME / "data", HOME / "data/volumes" / name / "_data", self.image)
         self.engine.docker(
-            "run",
-            "--detach",
-            "--name",
-            name,
-            "--hostname",
-            node,
-            "--network",
-            self.name,
-            "--ip",
-            self.address(node),
-            "--label",
-            f"{LABEL}={self.name}",
-            "--volume",
-            f"{name}:/var/lib/docker",
-            *RIGHTS,
-            "--volume",
-            f"{KEY}.pub:/simulation/authorized_keys:ro",
-            "--env",
-            f"SIM_HOST={self.engine.host}",
-            "--env",
-            f"SIM_DEBIAN={self.engine.web}/debian",
+            *(
+                "run",
+                "--detach",
+                "--name",
+                name,
+                "--hostname",
+                node,
+                "--network",
+                self.name,
+                "--ip",
+                self.address(node),
+            ),
+            *("--label", f"{LABEL}={self.name}", "--volume", f"{name}:/var/lib/docker", *RIGHTS),
+            *("--volume", f"{KEY}.pub:/simulation/authorized_keys:ro"),
+            *("--env", f"SIM_HOST={self.engine.host}", "--env", f"SIM_DEBIAN={self.engine.web}/debian"),
             *(f"--add-host={n}:{self.address(n)}" for n in names),
             *self.options,
             f"{self.disks}:{node}" if self.disks else node_image(self.engine, self.kind),
         )
-
-    def keep(self, name: str) -> None:
-        """Keep the nodes' disks as they are, without what their engines hold, for `up` to start others from."""
-
-        def commit(node: str) -> None:
-            self.root(node, "sh", "-ec", "mkdir -p /simulation/kept/etc; cp /etc/hosts /simulation/kept/etc/")
-            label = f"LABEL {THIRD}={self.third}"
-            self.engine.docker("commit", "--change", label, self.container(node), f"{name}:{node}")
-            self.root(node, "rm", "-r", "/simulation/kept")
-
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(commit, self.names))
 
     def _wait_for(self, node: str) -> None:
         """Also until it has its engine up, if it has one."""
@@ -276,7 +235,7 @@ def up(
     """Bring up nodes, `bare`, with an `engine`, or as `hpc` with Slurm and Apptainer besides; with the trainer `image` if asked for.
 
     `options` are further ones for `docker run`, such as ("--ulimit", "memlock=65536"). `disks` are disks of such nodes
-    that `Nodes.keep` kept, to start from; the new nodes get their addresses. EngineError if the name is taken or this
+    that were kept, with the label THIRD, to start from; the new nodes get their addresses. EngineError if the name is taken or this
     machine cannot do it. `tell` is called with each stage as it begins, and about how many seconds it and the rest take.
     """
     tell("the engine starts", 0)
@@ -300,20 +259,11 @@ def up(
         nodes = Nodes(engine, name, third=third, count=count, kind=kind, image=trainer, options=options, disks=disks)
         make_key()
         what = json.dumps({"count": count, "kind": kind, "image": trainer, "options": options, "disks": disks})
-        subnet = f"10.{engine.second}.{nodes.third}.0/24"
+        labels = {LABEL: name, f"{LABEL}.owner": owner, f"{LABEL}.nodes": what}
         engine.docker(
-            "network",
-            "create",
-            "--subnet",
-            subnet,
-            "--opt",
-            f"com.docker.network.bridge.name=sim{nodes.third}",
-            "--label",
-            f"{LABEL}={name}",
-            "--label",
-            f"{LABEL}.owner={owner}",
-            "--label",
-            f"{LABEL}.nodes={what}",
+            *("network", "create", "--subnet", f"10.{engine.second}.{nodes.third}.0/24"),
+            *("--opt", f"com.docker.network.bridge.name=sim{nodes.third}"),
+            *(word for label, text in labels.items() for word in ("--label", f"{label}={text}")),
             name,
         )
     try:
@@ -328,14 +278,6 @@ def up(
         nodes.down()
         raise
     return nodes
-
-
-def are_kept(engine: SimulationEngine, name: str, count: int) -> bool:
-    """Whether the disks kept under a name are enough to start `count` nodes, and the addresses of these are free."""
-    there = engine.docker("image", "ls", "--format", "{{.Tag}}", name).split()
-    if not set(names_of(count)) <= set(there):
-        return False  # none were kept, or whoever kept them was interrupted
-    return _third_of(engine, f"{name}:node1") not in _thirds(engine)
 
 
 def _third_of(engine: SimulationEngine, disk: str) -> int:
@@ -370,17 +312,7 @@ def attach(name: str) -> Nodes:
     network = engine.inspect("network", "inspect", name)
     third = int(network["IPAM"]["Config"][0]["Subnet"].split(".")[2])
     what = json.loads(network["Labels"][f"{LABEL}.nodes"])
-    options = tuple(what["options"])
-    return Nodes(
-        engine,
-        name,
-        third=third,
-        count=what["count"],
-        kind=what["kind"],
-        image=what["image"],
-        options=options,
-        disks=what.get("disks", ""),
-    )
+    return Nodes(engine, name, third, **{**what, "options": tuple(what["options"])})
 
 
 def take_down(name: str) -> None:
@@ -390,16 +322,6 @@ def take_down(name: str) -> None:
         engine = running()
         if engine and not engine.clusters():
             stop()
-
-
-def remove_leftovers() -> list[str]:
-    """Remove the clusters of processes that are gone; their names."""
-    engine, removed = running(), []
-    for name, owner in engine.clusters().items() if engine else ():
-        if is_gone(owner):
-            attach(name).down()
-            removed.append(name)
-    return removed
 
 
 def main(argv: list[str]) -> None:

@@ -7,17 +7,6 @@ from pathlib import Path
 PERSON = "command line"
 
 
-def process_label() -> str:
-    """An owner's name for nodes of this very process: it tells when the process is gone."""
-    return f"process {os.getpid()} {started(os.getpid())}"
-
-
-def is_gone(owner: str) -> bool:
-    """Whether an owner was a process that has ended."""
-    kind, *process = owner.split()
-    return kind == "process" and started(process[0]) != process[1]
-
-
 def started(pid: int | str) -> str | None:
     """When a process started, in clock ticks since the machine did; None if there is no such process."""
     try:

@@ -9,7 +9,7 @@ import pytest
 from repro.analysis.convergence import ConvergenceResult, learned, tail_mean
 from repro.launch.attempt import Limits
 from repro.launch.local_attempt import local_attempts
-from repro.launch.progress import PlainProgress
+from repro.launch.progress import Progress
 from repro.launch.runner import Bench
 from repro.planning.convergence import make_convergence_plan
 from repro.runs.description import Goal
@@ -75,7 +75,7 @@ def test_a_small_gpt_learns_more_than_how_often_each_byte_occurs(text, tmp_path)
     goals = {unit.name: goal, "idle": goal}
     plan = replace(planned.plan, units=(unit, replace(idle, name="idle")))
     run = Run.create("learn", described(plan, goals=goals), tmp_path / "runs")
-    attempts = Bench(run, plan, PlainProgress(), local_attempts(Limits(), None, None)).run_all()
+    attempts = Bench(run, plan, Progress(), local_attempts(Limits(), None, None)).run_all()
     learning, idling = learned(plan, attempts, run.folder, goals).results
     assert learning.holds, (learning.reached, learning.goal.limit)
     assert idling.reached == pytest.approx(math.log(257), rel=0.05), "an idle model guesses"

@@ -55,7 +55,6 @@ NOT_NEEDED = {
     "repro.report.run.loss_curves",
     "repro.report.run.profile",
     "repro.report.run.rehearsal",
-    "rich",
     "rocrate",
 }
 """What other tasks, other kinds of run, clusters, terminals and figures are for."""

@@ -9,6 +9,7 @@ import pytest
 from repro.cli.fab import FabTask
 from repro.cli.settings import (
     BOUNDED,
+    MOST,
     OPTIONS,
     Exit,
     Invocation,
@@ -20,7 +21,6 @@ from repro.cli.settings import (
     task,
 )
 from repro.cli.tasks import every
-from repro.targets import MOST, refusal
 from repro.utils.errors import ReproError
 
 
@@ -95,7 +95,6 @@ def test_what_is_not_given_has_its_default():
 def test_none_at_all_is_a_value_too(name, text, value):
     task = every()["bench" if name == "retries" else "report"]
     assert task.of_variables({name.upper(): text}) == {name: value}
-    assert refusal(task.name, {name.upper(): text}) is None
 
 
 def test_an_empty_answer_is_an_answer():

@@ -6,28 +6,27 @@ import pytest
 
 from repro.cli import cluster as tasks
 from repro.cli.make import run
+from repro.cli.settings import unknown_variable
+from repro.cli.tasks import every
 from repro.cluster import inventory
-from repro.targets import options_of, unknown_task, unknown_variable
-from repro.targets import tasks as names
+from repro.targets import unknown_task
 from repro.utils.paths import ROOT
 
 
 @pytest.mark.parametrize(("typed", "nearest"), [("model", "MODEL"), ("repeat", "REPEATS"), ("Cluster", "CLUSTER")])
 def test_the_nearest_variable_is_said(typed, nearest):
-    assert f"the nearest is {nearest}." in unknown_variable(typed, "bench", options_of("bench"))
+    assert f"the nearest is {nearest}." in unknown_variable(
+        typed, "bench", [option.variable for option in every()["bench"].options.values()]
+    )
 
 
 @pytest.mark.parametrize(
     ("typed", "nearest"), [("bnech", "bench"), ("verfy", "verify"), ("host-report", "host-reports")]
 )
 def test_the_nearest_target_is_said_by_make(typed, nearest):
-    assert f"the nearest is {nearest}." in unknown_task(typed)
+    assert f"the nearest is {nearest}." in unknown_task(typed, [*every()])
     done = subprocess.run(["make", "-s", typed], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode and f"the nearest is {nearest}." in done.stderr
-
-
-def test_every_task_has_options_that_can_be_read():
-    assert {"bench", "report", "host-reports"} <= set(names()) and all(options_of(name) is not None for name in names())
 
 
 def test_the_nearest_inventory_is_said(capsys):

@@ -14,11 +14,11 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from repro.simulation import engine
-from repro.simulation.nodes import remove_leftovers, up
-from repro.simulation.owners import process_label
+from repro.simulation.nodes import up
 from repro.utils.paths import CACHE
 from tests.e2e.launching import locked
 from tests.e2e.provisioned import provisioned
+from tests.support.simulated import process_label, remove_leftover_nodes
 
 HERE = Path(__file__).resolve().parent
 IMAGES = CACHE / "images.lock"
@@ -80,7 +80,7 @@ def simulation():
     """The engine, without what crashed tests left; ended with the session unless somebody else has nodes in it."""
     with engine.exclusive():
         started = engine.start()
-        remove_leftovers()
+        remove_leftover_nodes()
     yield started
     with engine.exclusive():
         if not started.clusters():

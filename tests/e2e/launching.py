@@ -23,6 +23,7 @@ from repro.runs.unit import Unit
 from repro.simulation.places import HOME
 from tests.support import patience, tasks
 from tests.support.paths import ROOT, STANDIN
+from tests.support.simulated import containers_asked_for
 
 TABLE = ROOT / "tests" / "output" / "fault_times.json"
 WORK = "/var/lib/oneflow-reproduction"
@@ -85,7 +86,7 @@ def attempts_left(nodes, node: str) -> set[str]:
 
 def trainers(nodes, node: str, since: float) -> list[list[str]]:
     """The trainers that containers of a node have started since a time; the programs of checks are none."""
-    asked = [each["args"] for each in nodes.containers_asked_for(node) if each["time"] >= since]
+    asked = [each["args"] for each in containers_asked_for(nodes, node) if each["time"] >= since]
     return [argv for argv in asked if any(word.endswith("/run.py") for word in argv)]
 
 

@@ -12,9 +12,10 @@ from repro.cluster.cluster import load_cluster
 from repro.cluster.provision import provision
 from repro.simulation.engine import SimulationEngine
 from repro.simulation.images import node_image
-from repro.simulation.nodes import Nodes, are_kept
+from repro.simulation.nodes import Nodes
 from repro.simulation.places import HOME
 from tests.e2e.launching import locked
+from tests.support import simulated
 from tests.support.paths import ROOT
 
 NAME = "provisioned"
@@ -53,14 +54,14 @@ def keep(nodes: Nodes) -> None:
     old = nodes.engine.docker(*images, "--filter", f"reference={NAME}-*").split()
     if old:
         nodes.engine.docker("image", "rm", *old, check=False)
-    nodes.keep(name)
+    simulated.keep(nodes, name)
 
 
 def provisioned(make_nodes, engine: SimulationEngine) -> Nodes:
     """Two nodes that are provisioned, with the trainer image in their engines."""
     name = kept_name(engine)
     with being_made():
-        there = are_kept(engine, name, 2)
+        there = simulated.are_kept(engine, name, 2)
     if there:
         return make_nodes("provisioned", 2, kind="bare", image=True, disks=name)
     nodes = make_nodes("provisioned", 2, kind="bare", image=True)

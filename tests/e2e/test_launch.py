@@ -10,6 +10,7 @@ import pytest
 from tests.e2e import hardware
 from tests.e2e.launching import bench, containers, prepare, trainer, trainers
 from tests.support.runs import attempts
+from tests.support.simulated import containers_asked_for
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def test_losses_across_nodes_are_those_of_one_process(two_nodes, inventory, tmp_
     assert environment["cluster"]["fingerprints"]["nodes"].keys() == {"node1", "node2"}
     assert "node1, node2" in (run / "report.en.md").read_text()
     for node in two_nodes.names:
-        asked = [each for each in two_nodes.containers_asked_for(node) if each["time"] >= started]
+        asked = [each for each in containers_asked_for(two_nodes, node) if each["time"] >= started]
         assert asked
         for each in asked:
             assert each["rlimits"]["RLIMIT_MEMLOCK"] >= 2**63

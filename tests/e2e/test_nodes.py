@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from repro.simulation.nodes import remove_leftovers
 from tests.e2e import faults
 from tests.support.patience import slowness
+from tests.support.simulated import containers_asked_for, remove_leftover_nodes
 
 PROBE = "docker run --rm --network host --ipc host --pull never --gpus all --ulimit memlock=-1 --device {} {}"
 IMAGE = "oneflow-reproduction:cu102"
@@ -35,7 +35,7 @@ def test_an_engine_in_a_node_runs_the_trainer_image_with_all_that_production_ask
     line = PROBE.format("/dev/infiniband/uverbs0", IMAGE)
     done = two_nodes.ssh("node2", f"{line} python -c 'import oneflow; print(oneflow.__version__)'")
     assert (done.stdout.strip(), done.returncode) == ("0.8.0", 0), done.stderr
-    (asked,) = (each for each in two_nodes.containers_asked_for("node2") if each["time"] >= started)
+    (asked,) = (each for each in containers_asked_for(two_nodes, "node2") if each["time"] >= started)
     assert asked["rlimits"]["RLIMIT_MEMLOCK"] >= 2**63
     assert any("nvidia" in hook for hook in asked["gpu_hooks"])
     assert "/dev/infiniband/uverbs0" in asked["devices"]
@@ -119,6 +119,6 @@ def test_a_replaced_node_has_another_host_key_which_ssh_refuses(make_nodes):
 
 def test_what_a_crashed_process_left_is_removed_and_nothing_else(make_nodes, two_nodes):
     left = make_nodes("left", 1, kind="bare", owner="process 999999999 1")
-    assert remove_leftovers() == [left.name]
+    assert remove_leftover_nodes() == [left.name]
     assert left.name not in left.engine.clusters()
     assert two_nodes.name in left.engine.clusters()

@@ -27,6 +27,7 @@ from tests.e2e.provisioned import being_made, keep
 from tests.e2e.registry import Registry
 from tests.e2e.vendor import vendors
 from tests.support import tasks
+from tests.support.simulated import containers_asked_for
 
 IMAGE = "oneflow-reproduction:cu102"
 DRIVER = "570.124.06"
@@ -207,7 +208,7 @@ def test_the_engine_takes_gpus(hosts, bare_nodes, cluster):
     """The toolkit was there when the engine started, or else it refuses the option before it makes a container."""
     for node, host in hosts.items():
         host.run(f"docker run --rm --gpus all --ulimit memlock=-1 {IMAGE} /none")
-        asked = bare_nodes.containers_asked_for(node)[-1]
+        asked = containers_asked_for(bare_nodes, node)[-1]
         assert asked["gpu_hooks"]
         assert asked["rlimits"]["RLIMIT_MEMLOCK"] > 2**40
 

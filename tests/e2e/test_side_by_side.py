@@ -9,6 +9,7 @@ from tests.e2e import hardware
 from tests.e2e.launching import WORK, bench, containers, prepare, trainer
 from tests.support import tasks
 from tests.support.runs import attempts
+from tests.support.simulated import containers_asked_for
 
 ONE_NODE = "bert_1n1g_bs96,resnet50_0821_1n1g_bs128"
 
@@ -172,5 +173,5 @@ for name in ("CUDA_INJECTION64_PATH", "KERNEL_TRACE_CUPTI"):
     verified = tasks.run("verify", RUN=run.name, RUNS=run.parent)
     assert verified.returncode == 0, verified.stderr
     assert [containers(two_nodes, node) for node in two_nodes.names] == [[], []]
-    asked = [each for each in two_nodes.containers_asked_for("node1") if each["time"] >= started]
+    asked = [each for each in containers_asked_for(two_nodes, "node1") if each["time"] >= started]
     assert all("/opt/cupti/libcupti.so" in each["read_only_mounts"] for each in asked)

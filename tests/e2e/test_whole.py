@@ -19,6 +19,7 @@ from repro.simulation.images import STACK, trainer_image
 from repro.simulation.nodes import attach
 from tests.e2e.provisioned import kept_name
 from tests.support import tasks
+from tests.support.simulated import containers_asked_for
 
 NEEDED = ("clock", "port", "link", "names", "ssh", "container", "bandwidth")
 """The checks that a run over several nodes hangs on."""
@@ -64,7 +65,7 @@ def check_run(folder: Path, units: dict[str, int], nodes) -> None:
     assert run["environment"]["cluster"]["hosts"] == nodes.names
     attempts = [json.loads(line) for line in (folder / "attempts.jsonl").read_text().splitlines()]
     assert [attempt for attempt in attempts if attempt["failure"]] == []
-    started = {node: [" ".join(asked["args"]) for asked in nodes.containers_asked_for(node)] for node in nodes.names}
+    started = {node: [" ".join(asked["args"]) for asked in containers_asked_for(nodes, node)] for node in nodes.names}
     for name, ranks in units.items():
         places = [node for node, lines in started.items() if any(f"/{name}-" in line for line in lines)]
         assert len(places) == min(ranks, nodes.count), (name, places)

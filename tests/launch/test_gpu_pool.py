@@ -17,7 +17,7 @@ import pytest
 from repro.analysis.results import most_at_once
 from repro.launch.attempt import Outcome
 from repro.launch.gpu_pool import GpuPool
-from repro.launch.progress import PlainProgress
+from repro.launch.progress import Progress
 from repro.launch.runner import Bench
 from repro.planning.plan import Wanted, make_plan
 from repro.published.cases import load_catalogue
@@ -169,7 +169,7 @@ def bench_of(tmp_path, act, names, jobs, repeats=1, retries=0):
     plan = Plan("smoke", "cpu", repeats, units)
     run = Run.create("test", described(plan), tmp_path / "runs")
     script = Scripted(act)
-    return Bench(run, plan, PlainProgress(io.StringIO()), script, retries, GpuPool((), jobs)), script
+    return Bench(run, plan, Progress(io.StringIO()), script, retries, GpuPool((), jobs)), script
 
 
 def test_an_error_in_one_attempt_ends_and_records_the_others(tmp_path):

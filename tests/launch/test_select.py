@@ -14,7 +14,7 @@ from repro.launch import select as registry
 from repro.launch.attempt import Limits, Outcome, Tail
 from repro.launch.base import Launcher, LaunchOptions, LaunchSession
 from repro.launch.host_environment import capture
-from repro.launch.progress import PlainProgress
+from repro.launch.progress import Progress
 from repro.launch.runner import Bench
 from repro.launch.select import register, select
 from repro.planning.plan import Wanted, make_plan
@@ -96,7 +96,7 @@ def test_a_launcher_of_ones_own_runs_a_bench_to_its_report(registered, tmp_path,
         description = described(plan, command="tests", environment=session.environment(plan))
         run = Run.create("bert", description, tmp_path)
         session.check_unchanged(run.description().environment)
-        attempts = Bench(run, plan, PlainProgress(), session.attempts(run, plan, Limits())).run_all()
+        attempts = Bench(run, plan, Progress(), session.attempts(run, plan, Limits())).run_all()
     assert [attempt.status for attempt in attempts] == ["ok"] * 2 * len(plan.units)
     render(run)
     report = (run.folder / "report.en.md").read_text()

@@ -9,7 +9,7 @@ import pytest
 
 from repro.launch.attempt import Outcome
 from repro.launch.nodes.places import NodePlaces
-from repro.launch.progress import PlainProgress
+from repro.launch.progress import Progress
 from repro.launch.runner import Bench
 from repro.planning.plan import Wanted, make_plan
 from repro.planning.schedule import Block, drawn
@@ -60,7 +60,7 @@ def bench(tmp_path, units, repeats, cluster, retries=0, lost=()):
     plan = Plan("published", "cpu", repeats, tuple(units))
     run = Run.create("test", described(plan), tmp_path / "runs")
     places = NodePlaces(V100, False, lost.__contains__)
-    return Bench(run, plan, PlainProgress(io.StringIO()), cluster, retries, places)
+    return Bench(run, plan, Progress(io.StringIO()), cluster, retries, places)
 
 
 def units(*names):

@@ -8,7 +8,7 @@ import pytest
 
 from repro.launch import runner
 from repro.launch.attempt import Outcome
-from repro.launch.progress import PlainProgress
+from repro.launch.progress import Progress
 from repro.launch.runner import Bench, remaining
 from repro.planning.plan import MOST_REPEATS, Wanted, make_plan
 from repro.published.cases import load_catalogue
@@ -50,7 +50,7 @@ def bench(tmp_path, monkeypatch, ratios, gpu=None):
 
     monkeypatch.setattr(runner, "program_code", lambda folder, program, replaced, model: CODE)
     said = io.StringIO()
-    attempts = Bench(run, plan, PlainProgress(said), attempt_of).run_all()
+    attempts = Bench(run, plan, Progress(said), attempt_of).run_all()
     return run, plan, attempts, said.getvalue()
 
 

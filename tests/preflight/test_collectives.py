@@ -37,7 +37,6 @@ def test_two_ranks_of_the_cpu_are_measured(tmp_path, attempt_of, monkeypatch):
     assert table.pairs[0]["gbs"] > 0
     assert table.versions["oneflow"] == "0.8.0"
     assert json.loads(json.dumps(table.as_json()))["ranks"] == 2
-    assert len(table.lines()) == 4
 
 
 def test_one_rank_has_nothing_to_send(tmp_path, attempt_of, monkeypatch):

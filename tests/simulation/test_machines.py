@@ -16,9 +16,10 @@ from repro.simulation import machine_disk, machines, qemu
 from repro.simulation.distributions import DISTRIBUTIONS, PACKAGES
 from repro.simulation.engine import SimulationEngineError
 from repro.simulation.machine_disk import Disk
-from repro.simulation.machines import Machines, attach, missing, remove_leftovers, up
+from repro.simulation.machines import Machines, attach, missing, up
 from repro.simulation.qemu import Hardware
 from tests.support.patience import patience, wait_until
+from tests.support.simulated import remove_leftover_machines
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_only_machines_of_processes_that_are_gone_are_removed(home):
         made = Machines(name, "disk", "sha256:0", "239.255.88.1:1", (1,), owner)
         made.folder.mkdir(parents=True)
         made.record()
-    assert remove_leftovers() == ["left"]
+    assert remove_leftover_machines() == ["left"]
     assert [path.name for path in (home / "machines").iterdir()] == ["used"]
     assert attach("used").ports == (1,)
 

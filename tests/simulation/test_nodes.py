@@ -5,8 +5,9 @@ import subprocess
 import pytest
 
 from repro.simulation.engine import SimulationEngineError
-from repro.simulation.nodes import STARTED, THIRD, Nodes, _free_third, are_kept
+from repro.simulation.nodes import STARTED, THIRD, Nodes, _free_third
 from tests.support.patience import patience
+from tests.support.simulated import are_kept
 
 
 class Recorded:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from repro.cluster.cluster import Cluster
+from repro.launch.base import Places
 from repro.launch.placement import place
 from repro.perfmodel import hardware
 from repro.perfmodel.plan_table import attempt_s
@@ -15,7 +16,7 @@ from repro.planning.schedule import Block, FreeNodes
 from repro.runs.unit import Unit
 
 
-class NodePlaces:
+class NodePlaces(Places):
     """Hands out nodes; see `repro.launch.base.Places`.
 
     Parameters

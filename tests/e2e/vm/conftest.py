@@ -7,8 +7,8 @@ import pytest
 
 from repro.cluster.cluster import load_cluster
 from repro.cluster.provision import provision
-from repro.simulation.machines import missing, remove_leftovers, up
-from repro.simulation.owners import process_label
+from repro.simulation.machines import missing, up
+from tests.support.simulated import process_label, remove_leftover_machines
 
 HERE = Path(__file__).resolve().parent
 SET_UP, *REST = (
@@ -36,7 +36,7 @@ def machines():
     """Two freshly installed machines with the trainer image for their engines, which are not installed yet."""
     if reason := missing():
         pytest.skip(reason)
-    remove_leftovers()
+    remove_leftover_machines()
     made = up(f"vm-{os.getpid()}", 2, process_label())
     made.write_inventory()
     yield made

@@ -4,6 +4,7 @@ import pytest
 
 from tests.e2e.launching import note, wait_until
 from tests.support import tasks
+from tests.support.simulated import use_kernel
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(2 * 3600)]
 BOOT_S = 1200
@@ -22,7 +23,7 @@ def test_a_node_with_another_kernel_is_named(machines, tmp_path):
     release = usual.replace("-amd64", "-cloud-amd64")
     install = f"apt-get -q update && apt-get -q -y --no-install-recommends install linux-image-{release}"
     machines.root("node2", "env", "DEBIAN_FRONTEND=noninteractive", "sh", "-ec", install)
-    machines.use_kernel("node2", release)
+    use_kernel(machines, "node2", release)
     try:
         machines.kill("node2")
         machines.start("node2")
@@ -33,7 +34,7 @@ def test_a_node_with_another_kernel_is_named(machines, tmp_path):
         assert usual in said and release in said
         note("virtual machines: two kernels", 0, said.strip())
     finally:
-        machines.use_kernel("node2", "")
+        use_kernel(machines, "node2", "")
         machines.kill("node2")
         machines.start("node2")
         machines.wait("node2")

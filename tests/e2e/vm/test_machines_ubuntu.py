@@ -8,9 +8,9 @@ import pytest
 from repro.cluster.cluster import load_cluster
 from repro.cluster.provision import provision
 from repro.simulation.machines import up
-from repro.simulation.owners import process_label
 from tests.e2e.launching import note
 from tests.e2e.vm.training import trained_over_verbs
+from tests.support.simulated import process_label
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(4 * 3600)]
 
