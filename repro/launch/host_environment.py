@@ -5,14 +5,13 @@ import os
 import platform
 import re
 from collections.abc import Iterable
-from itertools import takewhile
 from pathlib import Path
 
 from repro.images.jit_cache import jit_cache
 from repro.images.stack import Stack, kit_description
 from repro.launch.agent.gpus import UnreadableGpus
 from repro.launch.agent.gpus import gpus as gpus_with
-from repro.runs.environment import Environment
+from repro.runs.environment import Environment, shown_by
 from repro.runs.history import FOREIGN, git, owned_by_another
 from repro.utils.errors import PlanError, ReproError
 from repro.utils.paths import ROOT, sha256
@@ -128,7 +127,7 @@ def _visible(present: list[dict]) -> list[str]:
     numbers = [str(number) for number in range(len(present))]
     if visible is None:
         return numbers
-    shown = _shown_by(visible)
+    shown = shown_by(visible)
     for place, name in enumerate(shown):
         reason = "is named twice" if name in shown[:place] else None if _is_gpu(name, present) else "is not here"
         if reason:
@@ -189,9 +188,3 @@ def _git(*arguments: str) -> str | None:
 def _changed_files() -> int | None:
     output = _git("status", "--porcelain", "--untracked-files=no")
     return None if output is None else len(output.splitlines())
-
-
-def _shown_by(visible: str) -> list[str]:
-    """The names of GPUs in a CUDA_VISIBLE_DEVICES: as CUDA reads it, an empty one hides all, and -1 those behind it."""
-    names = [name.strip() for name in visible.split(",")] if visible.strip() else []
-    return list(takewhile(lambda name: name != "-1", names))

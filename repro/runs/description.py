@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from repro.models.variants import DEFAULT
 from repro.published.validators import line, mapping, number_from, several, table, text
 from repro.runs import environment, plan, translation
-from repro.runs.environment import Environment
+from repro.runs.environment import Environment, shown_by
 from repro.runs.failures import Failure
 from repro.runs.form import MESSAGE, UNITS, YEAR_2100
 from repro.runs.plan import Plan
@@ -35,6 +36,8 @@ FORM = table(
     ("id", "created", "command", "plan", "environment"),
 )
 """`run.json` of any release."""
+VISIBLE = "CUDA_VISIBLE_DEVICES="
+"""Begins the word of a run's command that names the GPUs it may use; the command has what the environment said."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,17 @@ class RunDescription(PlannedRun):
     command: str
     environment: Environment
     further: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def gpu_count(self) -> int:
+        """How many GPUs it could use: those of its machine that its command does not hide, or all of a cluster."""
+        present = len(self.environment.gpus)
+        try:
+            words = shlex.split(self.command)
+        except ValueError:  # of another release
+            return present
+        visible = [word.removeprefix(VISIBLE) for word in words if word.startswith(VISIBLE)]
+        return present if self.environment.cluster or not visible else min(present, len(shown_by(visible[0])))
 
     @classmethod
     def from_json(cls, content: dict) -> RunDescription:

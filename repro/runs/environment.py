@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from repro.published.trainer_config import COUNT, RANKS
@@ -131,6 +132,10 @@ class Environment:
         """The name of the software stack, on a cluster of the nodes; empty without one."""
         return (self.stack or {}).get("name") or (self.cluster or {}).get("stack", "")
 
+    def of_gpus(self, name: str) -> str:
+        """The values of a field of all GPUs, each once."""
+        return ", ".join(dict.fromkeys(gpu[name] for gpu in self.gpus if name in gpu))
+
     @property
     def here(self) -> RankMachine:
         """This machine, which the ranks ran on unless there is a cluster."""
@@ -160,3 +165,9 @@ class Environment:
     def as_json(self) -> dict:
         """What `run.json` has of it."""
         return as_json(self, WRITTEN_AS_NULL) | {"gpus": list(self.gpus)}
+
+
+def shown_by(visible: str) -> list[str]:
+    """The names of GPUs in a CUDA_VISIBLE_DEVICES: as CUDA reads it, an empty one hides all, and -1 those behind it."""
+    names = [name.strip() for name in visible.split(",")] if visible.strip() else []
+    return list(takewhile(lambda name: name != "-1", names))

@@ -50,7 +50,7 @@ def test_attempts_that_succeeded_have_it_and_what_is_recorded_stays(tmp_path):
         assert replace(after, windows=None) == before and after.as_json() == before.as_json()
         assert (after.windows is not None) == (before.status == "ok")
         assert not after.windows or after.windows.steady_samples_per_s == pytest.approx(before.throughput)
-    loaded = frames.attempt_frame(found)
+    loaded = frames.load(run)
     assert loaded.steady_samples_per_s.isna().tolist() == (loaded.status != "ok").tolist()
 
 

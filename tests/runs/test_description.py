@@ -10,8 +10,9 @@ from repro.runs.description import BaselineProgram, Goal, RunDescription
 from repro.runs.failures import Failure
 from repro.runs.files import RecordError, read_json
 from repro.runs.record import Run, write_json
+from repro.targets import command_line
 from tests.support.paths import ROOT
-from tests.support.synthetic import described
+from tests.support.synthetic import described, ran_on
 
 KEPT = sorted((ROOT / "reports" / "reproduced").glob("*/runs/2*.zip"))
 
@@ -44,6 +45,26 @@ def test_what_was_planned_is_read_as_it_was():
     bare = described(plan, id="x")
     assert again(bare) == bare and not {"baseline", "datasets", "goals"} & bare.as_json().keys()
     assert again(described(plan, id="x", further={"own": 1})).as_json()["own"] == 1, "what another release recorded"
+
+
+@pytest.mark.parametrize(
+    ("visible", "number"),
+    [
+        ({}, 8),
+        ({"CUDA_VISIBLE_DEVICES": "0"}, 1),
+        ({"CUDA_VISIBLE_DEVICES": "0, 3", "OMP_NUM_THREADS": "4"}, 2),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-1a-2b,GPU-3c,-1,2"}, 2),
+        ({"CUDA_VISIBLE_DEVICES": ""}, 0),
+        ({"CUDA_VISIBLE_DEVICES": ",".join(["MIG-1"] * 9)}, 8),
+        ({"CUDA_VISIBLE_DEVICES": " 0 ,1"}, 2),
+        ({"CUDA_VISIBLE_DEVICES": "MIG-GPU-1/1/0,MIG-GPU-1/2/0"}, 2),
+    ],
+)
+def test_a_run_could_use_the_gpus_that_its_command_left_it(visible, number):
+    command = command_line("bench", {"MODEL": "gpt", **visible})
+    assert described(command=command).gpu_count == number
+    nodes = ran_on(cluster={"name": "x"})
+    assert described(command=command, environment=nodes).gpu_count == 8, "it says nothing of a cluster's nodes"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from repro.runs.environment import FORM, Environment
 from repro.runs.files import read_json
 from repro.runs.record import Run
 from tests.support.paths import ROOT
-from tests.support.synthetic import environment, ran_on
+from tests.support.synthetic import GPU, environment, ran_on
 
 KEPT = sorted((ROOT / "reports" / "reproduced").glob("*/runs/*-[a-z]*.zip"))
 RUNS = [path for path in KEPT if not path.name.startswith("preflight")]
@@ -46,6 +46,7 @@ def test_the_gpus_of_a_cluster_are_not_those_of_this_machine():
     assert (len(here.own_gpus), there.own_gpus) == (2, ())
     assert (list(here.hosts), list(there.hosts)) == (["node1"], ["n1", "n2"])
     assert there.nodes == {"a": {}}
+    assert here.of_gpus("name") == GPU["name"] and here.of_gpus("none") == ""
 
 
 def test_a_run_without_a_commit_or_a_stack_says_so():
