@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -260,24 +261,16 @@ def test_a_run_goes_on_whatever_a_killed_rank_0_has_left(task, tmp_path):
         ({"PORT": "70000"}, "PORT=70000"),
     ],
 )
-def test_bad_input_is_refused_before_anything_starts(task, tmp_path, settings, message):
-    done = task("bench", **settings)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "runs").exists()
+def test_bad_input_is_refused_before_anything_starts(refused, settings, message):
+    assert message in refused("bench", **settings)
 
 
-def test_a_taken_port_is_refused(task, tmp_path):
-    import socket
-
+def test_a_taken_port_is_refused(refused):
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        done = task("bench", MODEL="bert", PORT=port)
-    assert done.returncode == 2
-    assert f"PORT={port} is taken" in done.stderr
+        assert f"PORT={port} is taken" in refused("bench", MODEL="bert", PORT=port)
 
 
 def test_a_full_disk_loses_nothing(task, tmp_path):
