@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from xdist.scheduler.loadfile import LoadFileScheduling
 
+from repro.cli import make
 from tests.support import tasks
 from tests.support.paths import STANDIN, TRAINER_PYTHON
 from tests.support.patience import PATIENCE_S, patience
@@ -79,6 +80,23 @@ def task(tmp_path):
         if name != "compare" and tasks.has(name, "RUNS"):
             given["RUNS"] = tmp_path / "runs"
         return tasks.run(name, PATIENCE_S, **given | settings)
+
+    return run
+
+
+@pytest.fixture
+def refused(tmp_path, monkeypatch, capsys):
+    """Runs a task that has to refuse its settings before there is a run, in this process; returns what it says."""
+
+    def run(name, **settings):
+        monkeypatch.setenv(tasks.SEAMS["TRAINER_COMMAND"], tasks.STANDIN_COMMAND)
+        given = {"RUNS": tmp_path / "runs"} if tasks.has(name, "RUNS") else {}
+        before = list(tmp_path.glob("runs/*"))
+        status = make.run(name, [(key, str(value)) for key, value in (given | settings).items()])
+        said = capsys.readouterr()
+        assert (status, said.out) == (2, ""), said.err
+        assert list(tmp_path.glob("runs/*")) == before
+        return said.err
 
     return run
 

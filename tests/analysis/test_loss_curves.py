@@ -27,6 +27,7 @@ from tests.support.attempts import recorded
 from tests.support.metrics import row
 from tests.support.paths import ROOT
 from tests.support.runs import only_run
+from tests.support.synthetic import published_run
 
 TEXT = TrainingData("synthetic")
 
@@ -251,8 +252,6 @@ def test_make_curves_reports_and_fails_where_no_error_is_seen(task, tmp_path):
     assert task("verify", RUN=folder.name).returncode == 0
 
 
-def test_a_run_of_another_task_is_not_gone_on_with(task, tmp_path):
-    task("bench", MODEL="bert", REPEATS=1)
-    done = task("curves", RUN=only_run(tmp_path).name)
-    assert done.returncode == 2
-    assert "is no run of make curves" in done.stderr
+def test_a_run_of_another_task_is_not_gone_on_with(refused, tmp_path):
+    run = published_run(tmp_path / "runs", ["DP_1x1x1_2_1536x16"])
+    assert "is no run of make curves" in refused("curves", RUN=run.id)

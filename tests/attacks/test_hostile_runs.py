@@ -122,7 +122,7 @@ RECORDS = {
     "metrics that are none": lambda run: (run / ATTEMPT / "metrics-rank0.jsonl").write_text("[1]\n2\n"),
     "metrics of NULs": lambda run: (run / ATTEMPT / "metrics-rank0.jsonl").write_bytes(b"\0" * 1000 + b"\n"),
     "metrics that are nested": lambda run: (run / ATTEMPT / "metrics-rank0.jsonl").write_text("[" * 10**5 + "\n"),
-    "two million events": lambda run: (run / ATTEMPT / "metrics-rank0.jsonl").write_bytes(b"{}\n" * 2_000_000),
+    "a million events": lambda run: (run / ATTEMPT / "metrics-rank0.jsonl").write_bytes(b"{}\n" * 1_000_000),
     "a log of NULs": lambda run: (run / ATTEMPT / "logs/local_rank_0/stdout").write_bytes(b"\0" * 10**6),
     "a manifest of nothing": lambda run: (run / "manifest-sha256.txt").write_text("x\n"),
     "a manifest of paths elsewhere": lambda run: (run / "manifest-sha256.txt").write_text(f"{'0' * 64}  ../../x\n"),

@@ -32,8 +32,8 @@ from typing import Any
 from tests.support.paths import ROOT
 
 OWN = ("repro.", "tests.")
-STARTING = {"task", "standin"}
-"""Fixtures of tests that start other processes, which do not see a replaced module; these tests do not run."""
+STARTING = {"task", "standin", "refused"}
+"""Fixtures of tests of whole tasks: what other processes do is not changed by a replaced module. These do not run."""
 MEMORY_BYTES = 8 << 30
 PASSED, USAGE_ERROR, NONE_COLLECTED = 0, 4, 5
 BASELINE_S = 600.0

@@ -21,6 +21,9 @@ from tests.support.paths import ROOT
 from tests.support.patience import patience
 
 RUN = ROOT / "repro" / "trainers" / "run.py"
+PYTHON = Path(os.environ.get("REPRO_TRAINER_PYTHON", ROOT / ".venv-trainer" / "bin" / "python"))
+LAUNCHER = next(PYTHON.parent.parent.glob("lib/python3*/site-packages/oneflow/distributed/launch.py"), Path())
+"""By its path, as the project starts it: as a module of oneflow it would import all of that first."""
 FEW_BLOCKS = Path(__file__).with_name("few_blocks.py")
 TIME_LIMIT_S = 280
 
@@ -97,10 +100,9 @@ def configuration(model: str, /, layout=(1, 1, 1), global_batch: int = 8, **chan
 @pytest.fixture(scope="session")
 def python() -> str:
     """Interpreter of the trainers' environment."""
-    path = Path(os.environ.get("REPRO_TRAINER_PYTHON", ROOT / ".venv-trainer" / "bin" / "python"))
-    if not path.exists():
-        pytest.fail(f"no trainer environment at {path}: run `make setup`, or set REPRO_TRAINER_PYTHON", pytrace=False)
-    return str(path)
+    if not PYTHON.exists():
+        pytest.fail(f"no trainer environment at {PYTHON}: run `make setup`, or set REPRO_TRAINER_PYTHON", pytrace=False)
+    return str(PYTHON)
 
 
 @pytest.fixture(scope="session")
@@ -110,7 +112,7 @@ def probe(python, tmp_path_factory):
     def run(name: str, *arguments: str, ranks: int = 1) -> list[str]:
         folder = tmp_path_factory.mktemp(Path(name).stem)
         command = [python, *launcher(ranks, folder), Path(__file__).with_name(name), *arguments]
-        in_order = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        in_order = {**environment(), "PYTHONUNBUFFERED": "1"}
         done = subprocess.run(
             command,
             cwd=folder,
@@ -231,7 +233,7 @@ def launcher(world: int, folder: Path) -> list:
         return []
     port = free_port()
     options = ["--nproc_per_node", str(world), "--master_port", str(port), "--logdir", str(folder / "log")]
-    return ["-m", "oneflow.distributed.launch", *options]
+    return [str(LAUNCHER), *options]
 
 
 def environment() -> dict:

@@ -47,8 +47,13 @@ def test_berts_squares_are_added_in_groups_of_eight(updates):
     ("model", "layout", "changes", "split"),
     [
         ("bert", (2, 1, 1), {}, {}),
-        ("gpt", (1, 1, 1), {"log_generation": "D"}, {}),
-        ("gpt", (2, 1, 1), {"log_generation": "D", "shape": {"hidden_size": 64}}, {"optimizer_sharding": 1}),
+        ("gpt", (1, 1, 1), {"log_generation": "D", "shape": {"layers": 1}}, {}),
+        (
+            "gpt",
+            (2, 1, 1),
+            {"log_generation": "D", "shape": {"layers": 1, "hidden_size": 64}},
+            {"optimizer_sharding": 1},
+        ),
     ],
 )
 def test_they_clip_in_every_layout_as_oneflows_own_operators_do_on_one_process(losses, model, layout, changes, split):

@@ -38,13 +38,13 @@ def test_the_tuned_program_has_the_losses_of_the_published_one(losses, model, ge
 @pytest.mark.parametrize(
     ("layout", "changes"),
     [
-        ((2, 1, 1), {"optimizer_sharding": 1}),
-        ((2, 2, 1), {"optimizer_sharding": 1, "shape": {"layers": 1}}),
+        ((1, 2, 1), {"shape": {"layers": 1}}),
         ((2, 1, 2), {"optimizer_sharding": 2, "accumulation_steps": 2, "activation_checkpointing": True}),
     ],
-    ids=["data", "data-tensor", "data-pipeline-accumulated-checkpointed"],
+    ids=["tensor", "data-pipeline-accumulated-checkpointed"],
 )
-def test_the_tuned_program_shards_the_optimizer_by_itself(losses, layout, changes):
+def test_the_tuned_program_without_operators_of_our_own_has_them_in_other_layouts(losses, layout, changes):
+    """It shards the optimizer by itself; on two ranks alone in test_flat_parameters.py."""
     found = losses(configuration("gpt", layout, program="tuned", **changes))
     assert agree(found, losses(configuration("gpt", shape=changes.get("shape", {}))))
 

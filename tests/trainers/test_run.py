@@ -61,11 +61,11 @@ def test_resnet_learns_and_prints_its_lines(train):
     assert re.fullmatch(r"train: epoch 0, iter 20, loss: \d\.\d{6}, top_1: .*", outcome.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("program", ["published", "tuned"])
-def test_the_published_resnet_compiles_a_job_for_evaluation_as_well(train, program):
+@pytest.mark.parametrize(("program", "ranks"), [("published", 2), ("tuned", 1)])
+def test_the_published_resnet_compiles_a_job_for_evaluation_as_well(train, program, ranks):
     """It shares parameters and running statistics with the training job, and changes neither."""
     outcome = train(
-        configuration("resnet50", (2, 1, 1), program=program, iterations=2, log_interval=2), program=FEW_BLOCKS
+        configuration("resnet50", (ranks, 1, 1), program=program, iterations=2, log_interval=2), program=FEW_BLOCKS
     )
     assert outcome.returncode == 0, outcome.stderr
     census = next(event for event in outcome.events[0] if event["event"] == "census")

@@ -242,10 +242,8 @@ def test_the_committed_pages_are_what_the_committed_runs_give(committed):
     assert [path for host in committed for path in page.differing(host)] == []
 
 
-def test_the_task_refuses_what_it_does_not_know(task):
-    done = task("host-reports", HOST="nowhere")
-    assert done.returncode == 2
-    assert "holds no run" in done.stderr
+def test_the_task_refuses_what_it_does_not_know(refused):
+    assert "holds no run" in refused("host-reports", HOST="nowhere")
 
 
 def test_an_archive_that_is_removed_is_named_on_the_page(tmp_path):
