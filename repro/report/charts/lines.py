@@ -44,8 +44,8 @@ class Series:
 
 
 def styled(series: Iterable[Series]) -> Iterator[tuple[Series, Style]]:
-    """Series with their styles; without one of their own, as many as there are styles by order."""
-    return ((line, line.style or style) for line, style in zip(series, STYLES, strict=False))
+    """Series with their styles, those of their place where they have none."""
+    return ((line, line.style or STYLES[place % len(STYLES)]) for place, line in enumerate(series))
 
 
 def number(value: float, decimals: int | None = None) -> str:
