@@ -157,7 +157,7 @@ def _case(_: Translate, claims: list[Claim]) -> Section:
             page=f"report-{case.report}.html", file=first.report.path
         ),
         *(
-            _("Audit, {figure}: {text} ([{id}](audit.html#{anchor}))").format(
+            _("Audit, {figure}: {text} ([{id}](published.html#{anchor}))").format(
                 figure=_(NAMES[claim.metric]), text=finding.rule.text(_), id=finding.id, anchor=claim.anchor
             )
             for claim in claims

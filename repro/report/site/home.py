@@ -108,7 +108,7 @@ def _audited(_: Translate, audit: Audit, claims: Sequence[Claim]) -> str:
     errors = sum(finding.severity == "error" for finding in findings)
     wrong = _wrong(claims)
     text = _(
-        "**Audited:** {comparisons} comparisons of the published figures gave [{findings} findings](audit.html), {errors} of them errors."
+        "**Audited:** {comparisons} comparisons of the published figures gave [{findings} findings](published.html#audit), {errors} of them errors."
     )
     text = text.format(comparisons=sum(check.compared for check in audit.checks), findings=len(findings), errors=errors)
     if findings:
