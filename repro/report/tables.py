@@ -8,6 +8,7 @@ from typing import Any
 
 from repro.report import numbers
 from repro.report.document import Cell, Column, Table
+from repro.utils.i18n import Translate
 
 Written = Callable[[Any], Cell]
 """How a value is written as a cell."""
@@ -70,6 +71,11 @@ def columns(*titles: str, numeric: Iterable[str] = ()) -> tuple[Column, ...]:
 def words(*texts: str) -> tuple[Cell, ...]:
     """Cells of plain text."""
     return tuple(map(Cell, texts))
+
+
+def holds(_: Translate, good: bool) -> Cell:
+    """Whether something is as it should be."""
+    return Cell(_("yes"), tone="good") if good else Cell(_("NO"), tone="bad")
 
 
 def number(value: float | None, written: Callable[[float], str]) -> Cell:

@@ -10,7 +10,7 @@ from repro.runs.attempts import AttemptRecord
 from repro.runs.description import BaselineProgram
 from repro.runs.environment import Environment
 from repro.runs.plan import Plan
-from repro.utils.i18n import Translate
+from repro.utils.i18n import Counted, Translate
 
 
 def environment_section(
@@ -35,7 +35,11 @@ def environment_section(
         *_runtime(_, environment.runtime),
         *_stack(_, environment.stack),
         *_cache(_, environment.jit_cache),
-        *_kernels(_, environment.kernels),
+        *(
+            [(_("Operators compared with the CPU"), kernels_text(_, environment.kernels))]
+            if environment.kernels
+            else []
+        ),
         *_baseline(_, baseline),
         (_("Controller's Python"), environment.controller_python),
         *((f"SHA-256 {name}", f"`{value}`") for name, value in environment.locks_sha256.items()),
@@ -98,21 +102,27 @@ def _cache(_: Translate, cache: Mapping | None) -> list[tuple[str, str]]:
     return [(_("Cache of compiled GPU code at the start"), state.format(mib=cache["mib"], path=cache["path"]))]
 
 
-def _kernels(_: Translate, kernels: Mapping | None) -> list[tuple[str, str]]:
-    """What `repro.launch.kernels.Kernels.record` kept of the comparison of this GPU with the CPU."""
+def kernels_text(_: Translate, kernels: Mapping | None) -> str:
+    """What `repro.launch.kernels.Kernels.record` kept of the comparison of a GPU with the CPU; empty without one."""
     if not kernels:
-        return []
+        return ""
     largest = ", ".join(f"{error:.1e} ({precision})" for precision, error in kernels["largest"].items())
-    parts = [
-        _("{count}, results and gradients; largest relative error: {largest}").format(
-            count=kernels["operators"], largest=largest
-        )
-    ]
+    text = _("{count}, results and gradients; largest relative error: {largest}")
+    parts = [text.format(count=kernels["operators"], largest=largest)]
     if kernels["wrong"]:
-        parts.append(
-            _("wrong: {operators}").format(operators="; ".join(f"`{operator}`" for operator in kernels["wrong"]))
-        )
-    return [(_("Operators compared with the CPU"), "; ".join(parts))]
+        wrong = "; ".join(f"`{operator}`" for operator in kernels["wrong"])
+        parts.append(_("wrong: {operators}").format(operators=wrong))
+    return "; ".join(parts)
+
+
+def commit_text(_: Translate, environment: Environment) -> str:
+    """The commit that a run was made from, shortened, and whether files differed from it."""
+    commit, changed = environment.commit[:12], environment.git_changed_files
+    return (
+        _("{commit} with {n:changed file|changed files}").format(commit=commit, n=Counted(changed))
+        if changed
+        else commit
+    )
 
 
 def _baseline(_: Translate, baseline: BaselineProgram | None) -> list[tuple[str, str]]:
