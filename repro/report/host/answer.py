@@ -264,7 +264,7 @@ def _checked(_: Translate, host: MeasuredHost) -> str:
     ).format(host=host.name, method=link(_, "evidence", _("what is checked")))
 
 
-def _how_to_read(_: Translate, host: MeasuredHost) -> str:
+def how_to_read(_: Translate, host: MeasuredHost) -> str:
     """What the numbers of a host's result are."""
     over = _(
         "Throughput over that of each baseline, lowest to highest of the configurations; above 1 OneFlow is faster."
@@ -286,7 +286,7 @@ def answer(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sectio
     if not units_run(host):
         return []
     items = in_words(_, host)
-    blocks: list[Block] = [Text(text)] if (text := _how_to_read(_, host)) else []
+    blocks: list[Block] = [Text(text)] if (text := how_to_read(_, host)) else []
     blocks += [Items(items)] if items else []
     blocks += [Text(text) for text in (believed(_, host), _checked(_, host)) if text]
     return [Section("answer", _("Result"), (*blocks, *figures_of(drawn, "ratios")))]

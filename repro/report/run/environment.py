@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from repro.analysis.process_info import readable
-from repro.report.document import Column, Section, Table, Text
-from repro.report.tables import words
+from repro.report.document import Section, Table, Text
+from repro.report.tables import columns, words
 from repro.runs.attempts import AttemptRecord
 from repro.runs.description import BaselineProgram
 from repro.runs.environment import Environment
@@ -44,8 +44,9 @@ def environment_section(
         (_("Controller's Python"), environment.controller_python),
         *((f"SHA-256 {name}", f"`{value}`") for name, value in environment.locks_sha256.items()),
     ]
-    columns = (Column(_("Item")), Column(_("Value")))
-    table = Table("environment", columns, tuple(words(*row) for row in rows), _("Machine and set-up:"))
+    table = Table(
+        "environment", columns(_("Item"), _("Value")), tuple(words(*row) for row in rows), _("Machine and set-up:")
+    )
     return Section("environment", _("Environment"), (table, *([_programs(_, starts)] if starts else [])))
 
 
@@ -141,7 +142,7 @@ def _programs(_: Translate, starts: dict[str, dict]) -> Table:
     items = dict.fromkeys(item for facts in reported.values() for item in facts)
     rows = tuple(words(item, *(facts.get(item, "–") for facts in reported.values())) for item in items)
     caption = _("Versions and libraries that each program reported:")
-    return Table("programs", (Column(_("Item")), *map(Column, reported)), rows, caption)
+    return Table("programs", columns(_("Item"), *reported), rows, caption)
 
 
 def _reported(_: Translate, start: dict) -> dict[str, str]:
@@ -167,10 +168,5 @@ def nodes_section(_: Translate, plan: Plan, attempts: list[AttemptRecord]) -> li
         "none shared GPUs, processors or the network with another. `attempts.jsonl` has the nodes of every attempt "
         "and what ran at the same time; `SIDE_BY_SIDE=0` runs one attempt at a time."
     )
-    columns = (
-        Column(_("Configuration")),
-        Column(_("Ran on")),
-        Column(_("Attempts with others"), True),
-        Column(_("Most others at once"), True),
-    )
-    return [Section("nodes", _("Nodes of the attempts"), (Text(text), Table("nodes", columns, tuple(rows))))]
+    titles = columns(_("Configuration"), _("Ran on"), numeric=(_("Attempts with others"), _("Most others at once")))
+    return [Section("nodes", _("Nodes of the attempts"), (Text(text), Table("nodes", titles, tuple(rows))))]
