@@ -200,12 +200,15 @@ def reports(_: Translate, language: str, audit: Audit, claims: Sequence[Claim]) 
         ran = sum(bool(claim.measured) for claim in mine)
         return Cell(f"{ran} / {len(mine)}", ran)
 
+    def errors(report: Report) -> int:
+        return sum(finding.severity == "error" for finding in audit.counted(report.id))
+
     fields = (
         Field(_("Report"), lambda report: f"[{report.title[language]}](report-{report.id}.html)"),
         Field(_("Cases"), lambda report: len(audit.material.cases_of(report)), count),
         Field(_("Highest throughput (samples/s)"), highest, minor=True),
         Field(_("Findings"), lambda report: len(audit.counted(report.id)), count),
-        Field(_("Errors"), lambda report: sum(each.severity == "error" for each in audit.counted(report.id)), count),
+        Field(_("Errors"), errors, count),
         Field(_("Run again"), run_again, numeric=True),
     )
     caption = _(

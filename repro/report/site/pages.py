@@ -17,7 +17,6 @@ from repro.report.host.coverage import every_unit, levels
 from repro.report.host.figures import coverage_figure
 from repro.report.host.results import MeasuredHost, hosts, load
 from repro.report.perfmodel import page as model_page
-from repro.report.perfmodel.figures import figures as model_figures
 from repro.report.published import history
 from repro.report.published import page as published_page
 from repro.report.published.figures import published_figure_specs
@@ -110,7 +109,7 @@ def _report(result: Audit, name: str) -> Build:
 
 def _model(language: str, folder: Path) -> Document:
     story = _story()
-    return model_page.build(story, language, model_figures(story.results, folder, language))
+    return model_page.build(story, language, model_page.figures(story.results, folder, language))
 
 
 @cache
