@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
+from operator import itemgetter
 
 from repro.models.past import BACKWARD, DIRECTIONS, DROPOUT, FORWARD, LAYER_NORM, SOFTMAX
 from repro.perfmodel.hardware import from_devices
 from repro.perfmodel.past_kernels import Gain, Span, TimedOperators, gain, measurements
 from repro.planning.past import uses_of
 from repro.published.cases import Case, load_catalogue
-from repro.report.document import Block, Cell, Column, Section, Table, Text
+from repro.report.document import Block, Cell, Section, Table, Text
 from repro.report.numbers import RANGE, significant
-from repro.report.tables import Field, count, table
+from repro.report.tables import NONE, Field, count, table
 from repro.utils.i18n import N_, Translate
 
 TITLES = {
@@ -100,23 +102,23 @@ def gain_text(_: Translate, case_gains: Mapping[str, Gain], method: str = "") ->
 def gain_table(_: Translate, id: str, case_gains: Mapping[str, Gain]) -> Table:
     """How much faster each configuration is expected to be, in all and by operator."""
     ids = list(dict.fromkeys(deviation for case_gain in case_gains.values() for deviation in case_gain.by_deviation))
-    columns = (
-        Column(_("Configuration")),
-        Column(_("Expected to be faster by"), numeric=True),
-        *(Column(_("Share of {operators}").format(operators=_(TITLES[deviation])), numeric=True) for deviation in ids),
+
+    def gained(row: tuple[str, Gain], deviation: str) -> Cell:
+        return _span(row[1].of(deviation)) if deviation in row[1].by_deviation else NONE
+
+    fields = (
+        Field(_("Configuration"), itemgetter(0)),
+        Field(_("Expected to be faster by"), lambda row: _span(row[1].faster), numeric=True),
+        *(
+            Field(
+                _("Share of {operators}").format(operators=_(TITLES[deviation])),
+                partial(gained, deviation=deviation),
+                numeric=True,
+            )
+            for deviation in ids
+        ),
     )
-    rows = tuple(
-        (
-            Cell(name),
-            _span(case_gain.faster),
-            *(
-                _span(case_gain.of(deviation)) if deviation in case_gain.by_deviation else Cell("–")
-                for deviation in ids
-            ),
-        )
-        for name, case_gain in case_gains.items()
-    )
-    return Table(id, columns, rows, _("What newer kernels are expected to gain, by configuration:"))
+    return table(id, case_gains.items(), fields, _("What newer kernels are expected to gain, by configuration:"))
 
 
 def _span(span: Span) -> Cell:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 from repro.analysis.independence import Dependence, error_of_looks
-from repro.report.document import Cell, Column, Table
-from repro.report.tables import percents
+from repro.report.document import Table
+from repro.report.tables import Field, share, table
 from repro.utils.i18n import Translate
 from repro.utils.sequential import Looks, error
 
@@ -23,17 +25,16 @@ def error_table(_: Translate, looks: Looks, correlation: Dependence | None, shar
     title = _("share of the variance that the repeats of a session have in common")
     for value, text in _values(_, shared, SHARES):
         rows.append((title, text, error_of_looks(looks, shared=value)))
-    columns = (
-        Column(_("Dependence of the repeats")),
-        Column(_("Size"), numeric=True),
-        Column(_("Intervals that miss"), numeric=True),
-    )
     caption = _(
         "How often the interval of at least one check misses the true median. For independent repeats this is exact, "
         "whatever their distribution; otherwise it is simulated with normally distributed repeats."
     )
-    cells = tuple((Cell(kind), Cell(size), percents(1)(share)) for kind, size, share in rows)
-    return Table("dependence", columns, cells, caption)
+    fields = (
+        Field(_("Dependence of the repeats"), itemgetter(0)),
+        Field(_("Size"), itemgetter(1), numeric=True),
+        Field(_("Intervals that miss"), itemgetter(2), share),
+    )
+    return table("dependence", rows, fields, caption)
 
 
 def _values(_: Translate, dependence: Dependence | None, others: tuple[float, ...]) -> list[tuple[float, str]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from repro.report import numbers
 from repro.report.document import Cell, Column, Table
+from repro.utils.i18n import Translate
 
 Written = Callable[[Any], Cell]
 """How a value is written as a cell."""
@@ -39,23 +40,15 @@ class Field:
 
 
 def table(id: str, rows: Iterable[Any], fields: Iterable[Field], caption: str = "") -> Table:
-    """A table with a row for each of `rows`, without columns that say nothing."""
-    every = tuple(fields)
-    cells = tuple(tuple(field.written(field.value(row)) for field in every) for row in rows)
-    return telling(Table(id, tuple(field.column for field in every), cells, caption))
+    """A table with a row for each of `rows`, without columns whose cells are all empty or dashes.
 
-
-def telling(whole: Table) -> Table:
-    """A table without the columns whose cells are all empty or dashes; the first column stays, as does all of no row."""
-    rows = whole.rows
-    shown = [
-        index for index in range(len(whole.columns)) if not rows or not index or any(_says(row[index]) for row in rows)
-    ]
-    return replace(
-        whole,
-        columns=tuple(whole.columns[index] for index in shown),
-        rows=tuple(tuple(row[index] for index in shown) for row in rows),
-    )
+    The first column stays, as do all of a table without rows.
+    """
+    every, whole = tuple(fields), tuple(rows)
+    cells = {field: [field.written(field.value(row)) for row in whole] for field in every}
+    shown = [field for field in every if not whole or field is every[0] or any(map(_says, cells[field]))]
+    rows_shown = tuple(zip(*(cells[field] for field in shown), strict=True))
+    return Table(id, tuple(field.column for field in shown), rows_shown, caption)
 
 
 def _says(cell: Cell) -> bool:
@@ -70,6 +63,11 @@ def columns(*titles: str, numeric: Iterable[str] = ()) -> tuple[Column, ...]:
 def words(*texts: str) -> tuple[Cell, ...]:
     """Cells of plain text."""
     return tuple(map(Cell, texts))
+
+
+def holds(_: Translate, good: bool) -> Cell:
+    """Whether something is as it should be."""
+    return Cell(_("yes"), tone="good") if good else Cell(_("NO"), tone="bad")
 
 
 def number(value: float | None, written: Callable[[float], str]) -> Cell:

@@ -7,7 +7,7 @@ from repro.utils.i18n import LANGUAGES
 
 AXE = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed: make setup")
 HOSTS = sorted(f"host-{path.parent.name}" for path in REPRODUCED.glob("*/runs"))
-PAGES = ["index", "claims", "published", "report-gpt-3d-2021-05", "history", "audit", "measured", "method", "model"]
+PAGES = ["index", "claims", "published", "report-gpt-3d-2021-05", "history", "method", "model"]
 PAGES += ["reproduce"]
 PAGES += HOSTS
 FIRST = ("index", "claims")
@@ -81,10 +81,10 @@ def test_a_table_is_downloaded_as_csv(opened, address):
 
 
 def test_switching_the_language_keeps_the_place(opened, address):
-    page = opened(address("audit"))
+    page = opened(address("published"))
     page.evaluate("document.querySelector('#noise').scrollIntoView()")
     page.get_by_role("link", name="中文").evaluate("link => link.click()")  # a click of Playwright's scrolls the page
-    page.wait_for_url("**/zh/audit.html#noise")
+    page.wait_for_url("**/zh/published.html#noise")
     assert abs(page.evaluate("document.querySelector('#noise').getBoundingClientRect().top")) < 300
 
 
@@ -211,10 +211,10 @@ def test_the_audit_shows_every_column_on_a_desktop_and_the_first_ones_on_a_phone
         each => each.checkVisibility() && each.getBoundingClientRect().right <= innerWidth
     ).map(each => each.dataset.title)"""
     every = """[...document.querySelectorAll('[data-table=audit] thead th')].map(each => each.dataset.title)"""
-    page = opened(address("audit", language))
+    page = opened(address("published", language))
     assert page.evaluate(titles) == page.evaluate(every)
     assert len(page.evaluate(every)) == 7
-    assert opened(address("audit", language), 390).evaluate(titles) == short
+    assert opened(address("published", language), 390).evaluate(titles) == short
 
 
 @pytest.mark.parametrize("language", ("en", "zh"))

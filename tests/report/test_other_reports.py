@@ -27,7 +27,7 @@ from repro.published.cases import load_catalogue
 from repro.report.document import markdown
 from repro.report.names import subject
 from repro.report.published import page
-from repro.report.site import claims_page, home, lists, reproduce
+from repro.report.site import claims_page, home, reproduce
 from repro.report.site.claims import claims, csv
 from repro.runs.record import Run
 
@@ -49,8 +49,7 @@ seen = {
         markdown(made, pathlib.Path("."))
         for language in ("en", "zh")
         for made in (
-            lists.published(language, result),
-            lists.audited(language, result),
+            page.index(result, language, page.FOLDER),
             claims_page.build(language, every, ()),
             home.build(language, result, (), every, []),
             reproduce.build(language, every, ()),
@@ -150,7 +149,7 @@ def test_its_claims_are_on_the_site_without_a_verdict_or_a_command(beside):
         assert {row[name] for name in ("expected_on_v100", "minutes", "check", "reproduced_within")} == {""}
     for text in beside["site"][:3]:
         assert REPORT in text
-    for text in (beside["site"][4], beside["site"][9]):
+    for text in (beside["site"][3], beside["site"][7]):
         assert REPORT not in text, "nobody is told to reproduce it with this project"
 
 

@@ -147,6 +147,12 @@ class Canvas:
 
         return box
 
+    def strokes(self, pens: Sequence[dict]) -> Callable[[int, float, float], Artist]:
+        """The handles of a legend for lines that are drawn with these properties."""
+        from matplotlib.lines import Line2D
+
+        return lambda index, x, y: Line2D([x, x + 18 / WIDTH], [y, y], **pens[index])
+
     def dots(self, marks: Sequence[dict]) -> Callable[[int, float, float], Artist]:
         """The handles of a legend for points that are drawn with these properties."""
         from matplotlib.lines import Line2D

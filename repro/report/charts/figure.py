@@ -76,20 +76,27 @@ def efficiency_figure(lines: Callable, figure_spec: str = "efficiency") -> Figur
     """The same lines as shares of what their first points promise."""
 
     def chart(_: Translate) -> LineChart:
-        series = tuple(efficiency(line) for line in lines(_))
-        last = max(x for line in series for x, _y in line.points)
-        return LineChart(
+        return efficiency_chart(
+            _,
             _("Scaling efficiency"),
             _("throughput / (one GPU's throughput × number of GPUs)"),
-            x_label=_("GPUs"),
-            series=series,
-            ideal=Series(_("ideal"), ((1, 1.0), (last, 1.0))),
-            percent=True,
+            map(efficiency, lines(_)),
         )
 
-    return FigureSpec(
-        figure_spec, chart, lambda _: _("The scale does not start at zero, to make small differences visible.")
-    )
+    return FigureSpec(figure_spec, chart, efficiency_caption)
+
+
+def efficiency_chart(_: Translate, title: str, subtitle: str, lines: Iterable[Series]) -> LineChart:
+    """Efficiencies over the number of GPUs, with the line of the ideal."""
+    series = tuple(lines)
+    last = max(x for line in series for x, _y in line.points)
+    ideal = Series(_("ideal"), ((1, 1.0), (last, 1.0)))
+    return LineChart(title, subtitle, x_label=_("GPUs"), series=series, ideal=ideal, percent=True)
+
+
+def efficiency_caption(_: Translate) -> str:
+    """What is to be said of the scale of efficiencies."""
+    return _("The scale does not start at zero, to make small differences visible.")
 
 
 def gpus_text(_: Translate, count: int) -> str:

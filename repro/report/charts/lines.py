@@ -5,9 +5,9 @@ Each holds its texts in one language and its data; `draw()` makes the figure, `d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from repro.report.charts.canvas import (
     GRID,
@@ -25,7 +25,6 @@ from repro.report.charts.canvas import (
 from repro.report.numbers import short
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
@@ -44,8 +43,8 @@ class Series:
 
 
 def styled(series: Iterable[Series]) -> Iterator[tuple[Series, Style]]:
-    """Series with their styles; without one of their own, as many as there are styles by order."""
-    return ((line, line.style or style) for line, style in zip(series, STYLES, strict=False))
+    """Series with their styles, those of their place where they have none."""
+    return ((line, line.style or STYLES[place % len(STYLES)]) for place, line in enumerate(series))
 
 
 def number(value: float, decimals: int | None = None) -> str:
@@ -189,7 +188,10 @@ class GridChart:
         names = [line.label for line in labels] if len(labels) > 1 else []
         head = under(self.subtitle) + legend_height(names)
         canvas = Canvas(head + lines * field, self.title, self.subtitle)
-        canvas.legend(names, _line_handles(labels))
+        pens = [
+            {"color": style.ink.light, "linestyle": style.line, "linewidth": 1.4} for _line, style in styled(labels)
+        ]
+        canvas.legend(names, canvas.strokes(pens))
         width = WIDTH / columns
         for i, (title, series) in enumerate(self.fields):
             left, top = (i % columns) * width, head + (i // columns) * field
@@ -224,15 +226,3 @@ class GridChart:
 def warm_up(count: int) -> int:
     """How many of a series' points are its warm-up: a tenth, at least one of three."""
     return max(int(count * WARM_UP), 1 if count > 2 else 0)
-
-
-def _line_handles(series: Iterable[Series]) -> Callable[[int, float, float], Artist]:
-    from matplotlib.lines import Line2D
-
-    styles = [style for _line, style in styled(series)]
-
-    def handle(index: int, x: float, y: float) -> Artist:
-        pen: dict[str, Any] = {"color": styles[index].ink.light, "linestyle": styles[index].line, "linewidth": 1.4}
-        return Line2D([x, x + 18 / WIDTH], [y, y], **pen)
-
-    return handle

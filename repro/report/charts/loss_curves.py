@@ -11,7 +11,6 @@ from repro.report.charts.canvas import GRID, MUTED, SIZE, STYLES, TEXT, WIDTH, C
 from repro.report.charts.lines import number, sentence
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
@@ -73,7 +72,9 @@ class CurveChart:
         labels = [self.reference_label, *(group.label for group, _style in self._drawn)]
         head = under(self.subtitle) + legend_height(labels)
         canvas = Canvas(head + LOSS_HEIGHT + GAP + DEVIATION_HEIGHT + 38, self.title, self.subtitle)
-        canvas.legend(labels, self._handle)
+        styles = [style for _group, style in self._drawn]
+        pens = [{"color": style.ink.light, "linestyle": style.line, "linewidth": 1.2} for style in styles]
+        canvas.legend(labels, canvas.strokes([{"color": TEXT.light, "linewidth": 0.6}, *pens]))
         above = canvas.axes(LEFT, head, WIDTH - LEFT - 12, LOSS_HEIGHT)
         below = canvas.axes(LEFT, head + LOSS_HEIGHT + GAP, WIDTH - LEFT - 12, DEVIATION_HEIGHT)
         length = max(len(losses) for losses in self.references)
@@ -103,16 +104,6 @@ class CurveChart:
         for label, value in self.limits:
             axes.axhline(value, color=MUTED.light, linewidth=0.9, linestyle=(0, (6, 3)))
             axes.annotate(label, (1, value), (3, 3), textcoords="offset points", color=MUTED.light, size=SIZE)
-
-    def _handle(self, index: int, x: float, y: float) -> Artist:
-        from matplotlib.lines import Line2D
-
-        if index == 0:
-            pen: dict[str, Any] = {"color": TEXT.light, "linewidth": 0.6}
-        else:
-            style = self._drawn[index - 1][1]
-            pen = {"color": style.ink.light, "linestyle": style.line, "linewidth": 1.2}
-        return Line2D([x, x + 18 / WIDTH], [y, y], **pen)
 
 
 def distinct(curves: Sequence[tuple[float, ...]], visible: float) -> list[tuple[float, ...]]:

@@ -264,13 +264,13 @@ def _checked(_: Translate, host: MeasuredHost) -> str:
     ).format(host=host.name, method=link(_, "evidence", _("what is checked")))
 
 
-def how_to_read(_: Translate, host: MeasuredHost, folder: str = "../../") -> str:
-    """What the numbers of a host's result are; `folder` is that of the method's page from the page that shows them."""
+def how_to_read(_: Translate, host: MeasuredHost) -> str:
+    """What the numbers of a host's result are."""
     over = _(
         "Throughput over that of each baseline, lowest to highest of the configurations; above 1 OneFlow is faster."
     )
     sure = _("In parentheses 95% intervals and the number n of sessions ({method}).").format(
-        method=link(_, "ratios", _("programs, baselines and intervals"), folder)
+        method=link(_, "ratios", _("programs, baselines and intervals"))
     )
     ratios = by_model(_, host)
     texts = [*([over] if ratios else []), *([sure] if ratios or scaled(_, host) else [])]

@@ -90,5 +90,5 @@ def goal(_: Translate, row: HostRow) -> Cell:
 
 
 def figures_of(drawn: list[Figure], name: str) -> list[Figure]:
-    """The figures of that name among those that were drawn."""
-    return [figure for figure in drawn if figure.id == f"figure-{name}"]
+    """The figures among those that were drawn whose names begin so."""
+    return [figure for figure in drawn if figure.id.startswith(f"figure-{name}")]

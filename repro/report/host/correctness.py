@@ -24,7 +24,7 @@ from repro.report.names import name
 from repro.report.run.learning import learning_figures
 from repro.report.run.loss_curves import curve_figures
 from repro.report.run.profile import stacked_figure
-from repro.report.tables import Field, count, measured, share, table
+from repro.report.tables import Field, count, holds, measured, share, table
 from repro.runs.unit import Unit
 from repro.utils.grouping import by_key
 from repro.utils.i18n import Translate
@@ -119,8 +119,7 @@ def curves(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sectio
     rows = by_key(layouts, _model_and_precision).values()
     detail: list[Block] = []
     for kept_run, _curves in by_run:
-        figures = [figure for figure in drawn if figure.id.startswith(f"figure-{kept_run.run.id}-")]
-        detail += [Text(_("Run {run}:").format(run=link(kept_run))), *figures]
+        detail += [Text(_("Run {run}:").format(run=link(kept_run))), *figures_of(drawn, f"{kept_run.run.id}-")]
     return [
         Section("curves", _("Do all layouts train the same?"), (table("curves", rows, fields, caption),)),
         Section("curves-runs", _("Loss curves, run by run"), tuple(detail), level=3, folded=True),
@@ -165,7 +164,7 @@ def learning(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sect
     results = [(kept_run, result) for kept_run, learned in by_run for result in learned.results]
     fields = (
         Field(_("Model"), lambda row: _dated(_, _subject(row[1].unit), _older(host, row[0], row[1].unit))),
-        Field(_("Converged"), lambda row: Cell(_("yes"), tone="good") if row[1].holds else Cell(_("NO"), tone="bad")),
+        Field(_("Converged"), lambda row: holds(_, row[1].holds)),
         Field(_("Loss (bits)"), lambda row: None if row[1].reached is None else row[1].reached / BIT, measured),
         Field(_("Threshold (bits)"), lambda row: row[1].goal.limit / BIT, measured),
         Field(_("Accuracy"), lambda row: row[1].top_1, share),

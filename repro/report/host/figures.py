@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-
-from repro.analysis.cross_hardware import WORK_PER_GPU, case_row
 from repro.models.programs import KINDS, PUBLISHED, TUNED
-from repro.published.cases import Case, Catalogue
+from repro.published.cases import Catalogue
 from repro.report.charts.coverage import CoverageChart
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.forest import ForestChart, ForestPoint, ForestRow
-from repro.report.charts.overlay import OverlayChart, OverlayLine, OverlayPanel
 from repro.report.charts.rows import DotChart
-from repro.report.charts.series import AS_PUBLISHED, NAMES, style, styles
+from repro.report.charts.series import AS_PUBLISHED, NAMES, styles
 from repro.report.host import cells
-from repro.report.host.answer import gpus_text
 from repro.report.host.cells import SHORT_PROGRAMS
 from repro.report.host.configurations import Configuration, baselines, configurations
 from repro.report.host.correctness import shown_figures
@@ -25,10 +19,10 @@ from repro.report.host.megatron import megatron_figure
 from repro.report.host.results import MeasuredHost
 from repro.report.host.rows import HostRow
 from repro.report.names import family, name
+from repro.report.run.figures import efficiency_figures
 from repro.runs.unit import Unit
 from repro.utils.grouping import by_key
 from repro.utils.i18n import N_, Translate
-from repro.utils.stats import scaling_efficiency
 
 MOST_ROWS = 20
 """Configurations in the first figure, so that it is read at a glance; the table has all."""
@@ -42,8 +36,9 @@ def figure_specs(host: MeasuredHost) -> list[FigureSpec]:
     if over_pytorch(host):
         specs.append(_ratios(host))
     specs += megatron_figure(host)
-    if scaling_lines(host):
-        specs.append(_efficiency(host))
+    specs += efficiency_figures(
+        (row.base, row.unit, row.ratio.value) for row in current(host.efficiencies) if row.ratio
+    )
     if memories(host):
         specs.append(_memory(host))
     return [*specs, *shown_figures(host)]
@@ -101,87 +96,6 @@ def _case_precision(unit: Unit) -> str:
 def _point(index: int, row: HostRow) -> ForestPoint:
     assert row.ratio is not None  # a ratio to a baseline always has one
     return ForestPoint(index, row.ratio.value, cells.ends(row))
-
-
-@dataclass(frozen=True)
-class ScalingLine:
-    """A published work per GPU that a program scaled here: its case, the published points, and the rows measured."""
-
-    case: Case
-    program: str
-    published: tuple[tuple[float, float], ...]
-    rows: tuple[HostRow, ...]
-
-
-def scaling_lines(host: MeasuredHost) -> dict[str, list[ScalingLine]]:
-    """By report, the lines that can be drawn: with published points, and measured on at least two numbers of GPUs.
-
-    Only rows of the newest code are joined, which is one code for each program of a model.
-    """
-    groups: dict[tuple, list[tuple[Case, HostRow]]] = {}
-    for row in current(host.efficiencies):
-        case = row.unit.case_in_precision
-        if case is None or row.ratio is None:
-            continue
-        work = tuple(case_row(case)[key] for key in WORK_PER_GPU)
-        groups.setdefault((case.report, work, row.unit.program), []).append((case, row))
-    lines: dict[str, list[ScalingLine]] = {}
-    for (report, _work, program), members in groups.items():
-        (case, _row), rows = members[0], tuple(row for _case, row in members)
-        if (published := _published_points(case, host.catalogue.ported)) and len(
-            {row.unit.world_size for row in rows}
-        ) > 1:
-            lines.setdefault(report, []).append(ScalingLine(case, program, published, rows))
-    return lines
-
-
-def _published_points(case: Case, cases: Iterable[Case]) -> tuple[tuple[float, float], ...]:
-    """Published efficiencies of the same work on each GPU, from one GPU on; none without a case on one GPU."""
-    work = [case_row(case)[key] for key in WORK_PER_GPU]
-    same = [other for other in cases if [case_row(other)[name] for name in WORK_PER_GPU] == work]
-    parallel = {other.layout.world_size: other for other in same if other.layout.data == other.layout.world_size}
-    if 1 not in parallel:
-        return ()
-    single = float(parallel[1].published.throughput)
-    return tuple(
-        (gpus, scaling_efficiency(float(other.published.throughput), gpus, single, 1))
-        for gpus, other in sorted(parallel.items())
-    )
-
-
-def _efficiency(host: MeasuredHost) -> FigureSpec:
-    """Published efficiencies on V100s as lines, those measured here as points, a panel for each report."""
-    lines_by_report = scaling_lines(host)
-
-    def drawn(_: Translate, line: ScalingLine) -> OverlayLine:
-        return OverlayLine(
-            _("bs {n}, {program}").format(n=line.case.micro_batch, program=_(SHORT_PROGRAMS[line.program])),
-            line.published,
-            ((1.0, 1.0), *((float(row.unit.world_size), row.ratio.value) for row in line.rows if row.ratio)),
-            style(NAMES[line.program]),
-            tuple((float(row.unit.world_size), *ends) for row in line.rows if (ends := cells.ends(row))),
-        )
-
-    def panel(_: Translate, report: str) -> OverlayPanel:
-        return OverlayPanel(name(family(report)), tuple(drawn(_, line) for line in lines_by_report[report]))
-
-    def chart(_: Translate) -> OverlayChart:
-        return OverlayChart(
-            _("Scaling efficiency, published and measured"),
-            _("throughput over that of one GPU times the number of GPUs; data parallelism"),
-            _("GPUs"),
-            tuple(panel(_, report) for report in lines_by_report),
-            (_("published, V100"), _("measured, {gpus}").format(gpus=gpus_text(_, host))),
-        )
-
-    return FigureSpec(
-        "efficiency",
-        chart,
-        lambda _: _(
-            "Lines with one label do the same work per GPU (bs: batch size per GPU); bars are 95% intervals. Each panel has "
-            "its own scale, which does not start at zero."
-        ),
-    )
 
 
 def _memory(host: MeasuredHost) -> FigureSpec:

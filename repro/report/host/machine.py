@@ -12,23 +12,14 @@ from repro.report.document import Block, Cell, Section, Table, Text
 from repro.report.host.results import MeasuredHost, clocks, preflight_tables
 from repro.report.host.run import KeptRun
 from repro.report.method import link
+from repro.report.run.environment import commit_text, kernels_text
 from repro.report.tables import columns, count, measured, words
 from repro.runs.environment import Environment
-from repro.utils.i18n import N_, Counted, Message, Translate
+from repro.utils.i18n import N_, Message, Translate
 
 LARGEST = 3
 RESULTS = {"ok": N_("ok"), "warning": N_("warning"), "failed": N_("failed"), "not available": N_("not available")}
 """Results of a preflight's checks."""
-
-
-def commit(_: Translate, kept_run: KeptRun) -> str:
-    """The commit that a run was made from, and whether files differed from it."""
-    changed = kept_run.environment.git_changed_files
-    return (
-        _("{commit} with {n:changed file|changed files}").format(commit=kept_run.commit, n=Counted(changed))
-        if changed
-        else kept_run.commit
-    )
 
 
 def gpus(_: Translate, kept_run: KeptRun) -> str:
@@ -60,7 +51,11 @@ def runs(_: Translate, host: MeasuredHost) -> list[Section]:
     rows = tuple(
         (
             Cell(f"[{kept_run.began}](runs/{kept_run.run.path.name})", anchor=kept_run.run.id),
-            *words(host.sessions[kept_run.run.id], commit(_, kept_run), f"`{kept_run.description.command}`"),
+            *words(
+                host.sessions[kept_run.run.id],
+                commit_text(_, kept_run.environment),
+                f"`{kept_run.description.command}`",
+            ),
         )
         for kept_run in host.runs
     )
@@ -90,7 +85,7 @@ def machine(_: Translate, host: MeasuredHost) -> list[Section]:
         _("OneFlow software stack"): lambda kept_run: kept_run.environment.stack_name,
         _("Environment variables of the stack"): lambda kept_run: _given(kept_run.environment.stack),
         _("Cache of compiled GPU code at the start"): lambda kept_run: _cache(_, kept_run.environment),
-        _("Operators compared with the CPU"): lambda kept_run: _kernels(_, kept_run.environment.kernels),
+        _("Operators compared with the CPU"): lambda kept_run: kernels_text(_, kept_run.environment.kernels),
     }
     values = {item: {kept_run.run.id: of(kept_run) for kept_run in host.runs} for item, of in facts.items()}
     caption = _("Hardware and software of all runs; where runs differ, how many have a value is in parentheses.")
@@ -138,21 +133,6 @@ def _cache(_: Translate, environment: Environment) -> str:
     if not cache or environment.cluster:
         return ""
     return (_("warm, {mib} MiB") if cache["warm"] else _("not known to be warm, {mib} MiB")).format(mib=cache["mib"])
-
-
-def _kernels(_: Translate, kernels: Mapping | None) -> str:
-    if not kernels:
-        return ""
-    largest = ", ".join(f"{error:.1e} ({precision})" for precision, error in kernels["largest"].items())
-    message = _("{count}, results and gradients; largest relative error: {largest}").format(
-        count=kernels["operators"], largest=largest
-    )
-    wrong = (
-        _("wrong: {operators}").format(operators="; ".join(f"`{operator}`" for operator in kernels["wrong"]))
-        if kernels["wrong"]
-        else ""
-    )
-    return "; ".join(filter(None, (message, wrong)))
 
 
 def _programs(_: Translate, host: MeasuredHost) -> list:

@@ -15,7 +15,7 @@ from repro.published.cases import Case
 from repro.published.claim_ids import MEMORY, SPEEDUP, THROUGHPUT, claim_id
 from repro.report import numbers, tables
 from repro.report.charts.figure import gpus_text as gpus_count
-from repro.report.document import Block, Cell, Column, Figure, Section, Table
+from repro.report.document import Block, Cell, Figure, Section, Table
 from repro.report.host import cells
 from repro.report.host.cells import SHORT_PROGRAMS, Written, figures_of, least_to_most
 from repro.report.host.configurations import (
@@ -31,7 +31,7 @@ from repro.report.method import link
 from repro.report.names import subject
 from repro.report.run.programs import PROGRAMS
 from repro.report.run.verdicts import COMPARED
-from repro.report.tables import Field, columns, count, share, words
+from repro.report.tables import Field, count, share
 from repro.runs.unit import Unit
 from repro.utils.grouping import by_key
 from repro.utils.i18n import Translate
@@ -126,37 +126,21 @@ def comparisons(_: Translate, host: MeasuredHost) -> list[Section]:
     rows = [(row, written) for every, written in kinds for row in every]
     if not rows:
         return []
-    titles = (
-        *columns(_("Configuration"), _("Compared with")),
-        Column("samples/s", numeric=True, minor=True),
-        Column(_("Compared with (samples/s)"), numeric=True, minor=True),
-        Column(_("Ratio or efficiency"), numeric=True),
-        Column(_("Goal"), minor=True),
-        Column(_("Runs"), minor=True),
-    )
-    cells_of_rows = tuple(
-        (
-            *words(_names(_, row), row.base.name if row.base.baseline_of is None else row.base.label),
-            tables.measured(row.throughput),
-            tables.measured(row.base_throughput),
-            cells.with_interval(_, row, written),
-            cells.goal(_, row),
-            cells.runs_of(_, row),
-        )
-        for row, written in rows
+    fields = (
+        Field(_("Configuration"), lambda pair: _names(_, pair[0])),
+        Field(_("Compared with"), lambda pair: pair[0].base.label if pair[0].base.baseline_of else pair[0].base.name),
+        Field("samples/s", lambda pair: pair[0].throughput, tables.measured, minor=True),
+        Field(_("Compared with (samples/s)"), lambda pair: pair[0].base_throughput, tables.measured, minor=True),
+        Field(_("Ratio or efficiency"), lambda pair: cells.with_interval(_, *pair), numeric=True),
+        Field(_("Goal"), lambda pair: cells.goal(_, pair[0]), minor=True),
+        Field(_("Runs"), lambda pair: cells.runs_of(_, pair[0]), minor=True),
     )
     caption = _(
         "All comparisons with their throughputs and runs, which are named by their start (UTC), also those that were measured "
         "only with older code of their program."
     )
-    return [
-        Section(
-            "comparisons",
-            _("Every comparison, with its runs"),
-            (tables.telling(Table("comparisons", titles, cells_of_rows, caption)),),
-            folded=True,
-        )
-    ]
+    table = tables.table("comparisons", rows, fields, caption)
+    return [Section("comparisons", _("Every comparison, with its runs"), (table,), folded=True)]
 
 
 def _names(_: Translate, row: HostRow) -> str:

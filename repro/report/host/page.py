@@ -26,7 +26,7 @@ from repro.report.host.notes import NOTES, PLACEHOLDER
 from repro.report.host.results import MeasuredHost, results_table
 from repro.report.names import listed
 from repro.report.numbers import short
-from repro.report.tables import columns, count, words
+from repro.report.tables import Field, columns, count, table, words
 from repro.runs.files import RecordError
 from repro.utils.i18n import LANGUAGES, Translate, catalogue
 
@@ -78,8 +78,8 @@ def _failures(_: Translate, host: MeasuredHost) -> list[Section]:
     if not cells:
         return []
     caption = _("Every failed attempt. Configurations with no successful run appear only here.")
-    table = Table("failures", columns(_("Run"), _("Configuration"), _("Repeat"), _("Reason")), cells, caption)
-    return [Section("failures", _("Failed attempts"), (table,), folded=True)]
+    failures = Table("failures", columns(_("Run"), _("Configuration"), _("Repeat"), _("Reason")), cells, caption)
+    return [Section("failures", _("Failed attempts"), (failures,), folded=True)]
 
 
 def _notes(_: Translate, host: MeasuredHost, language: str) -> list[Section]:
@@ -133,18 +133,20 @@ def _experiments(_: Translate, host: MeasuredHost, language: str) -> list[Sectio
         "Experiments made and written down by hand. Each figure is from a single run of the trainer, with fewer iterations "
         "than published, that was not kept; both figures of a row are from equal hosts, mostly from the same one."
     )
-    titles = columns(_("Case"), _("Change"), numeric=(_("GPUs"), _("Without it (samples/s)"), _("With it (samples/s)")))
-    rows = tuple(
-        (
-            *words(experiment.case, experiment.described(language)),
-            count(experiment.gpus),
-            *(Cell(short(value), value) for value in (experiment.without_it, experiment.with_it)),
-            Cell(_("yes")) if experiment.stays else Cell(_("no")),
-        )
-        for experiment in host.notes.experiments
+    fields = (
+        Field(_("Case"), lambda experiment: experiment.case),
+        Field(_("Change"), lambda experiment: experiment.described(language)),
+        Field(_("GPUs"), lambda experiment: experiment.gpus, count),
+        Field(_("Without it (samples/s)"), lambda experiment: experiment.without_it, _shortened),
+        Field(_("With it (samples/s)"), lambda experiment: experiment.with_it, _shortened),
+        Field(_("In the trainers now"), lambda experiment: _("yes") if experiment.stays else _("no")),
     )
-    table = Table("experiments", (*titles, *columns(_("In the trainers now"))), rows, caption)
-    return [Section("experiments", _("What was tried by hand"), (table,), folded=True)]
+    experiments = table("experiments", host.notes.experiments, fields, caption)
+    return [Section("experiments", _("What was tried by hand"), (experiments,), folded=True)]
+
+
+def _shortened(throughput: float) -> Cell:
+    return Cell(short(throughput), throughput)
 
 
 def _deviations(_: Translate, host: MeasuredHost, language: str) -> list[Section]:

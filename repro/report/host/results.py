@@ -16,7 +16,7 @@ import pandas as pd
 
 from repro.analysis import copies
 from repro.analysis.cross_hardware import HardwareComparison
-from repro.analysis.ratio import ratio
+from repro.analysis.ratio import Ratio, ratio
 from repro.analysis.relations import (
     Relation,
     baseline_relations,
@@ -125,14 +125,7 @@ class MeasuredHost:
             if result.unit.model in models
         }
         layout_rows = rows(
-            RunRatio(
-                kept_run,
-                result,
-                None,
-                ratio(result.throughputs, value) if value else None,
-                session=self.sessions[kept_run.run.id],
-                shared=self.is_shared(kept_run),
-            )
+            self._of_run(kept_run, result, None, ratio(result.throughputs, value) if value else None)
             for kept_run, result in ours
             if (key := (kept_run.run.id, result.unit.name)) in expected
             for value in (expected[key],)
@@ -157,9 +150,7 @@ class MeasuredHost:
     def configurations(self) -> list[HostRow]:
         """Every configuration by itself, over nothing."""
         return rows(
-            RunRatio(
-                kept_run, result, None, None, session=self.sessions[kept_run.run.id], shared=self.is_shared(kept_run)
-            )
+            self._of_run(kept_run, result, None, None)
             for kept_run in self.measured
             for result in kept_run.results
             if result.throughputs
@@ -179,15 +170,18 @@ class MeasuredHost:
     def _relations(self, of: Callable[[Iterable[Result]], list[Relation]]) -> Iterator[RunRatio]:
         for kept_run in self.measured:
             for relation in of(kept_run.results):
-                yield RunRatio(
-                    kept_run,
-                    relation.result,
-                    base=relation.base,
-                    ratio=relation.ratio,
-                    steady=relation.steady,
-                    session=self.sessions[kept_run.run.id],
-                    shared=self.is_shared(kept_run),
-                )
+                yield self._of_run(kept_run, relation.result, relation.base, relation.ratio, relation.steady)
+
+    def _of_run(
+        self,
+        kept_run: KeptRun,
+        result: Result,
+        base: Result | None,
+        over: Ratio | None,
+        steady: float | None = None,
+    ) -> RunRatio:
+        session, shared = self.sessions[kept_run.run.id], self.is_shared(kept_run)
+        return RunRatio(kept_run, result, base, over, steady, session=session, shared=shared)
 
     @cached_property
     def newest_code(self) -> dict[tuple[str, str], str]:

@@ -23,8 +23,6 @@ from repro.runs.program_versions import BASELINES, TRAINERS, Versions, version
 from repro.runs.record import Run
 from repro.runs.unit import Unit
 
-SHORT = 12
-
 
 @dataclass(frozen=True)
 class KeptRun:
@@ -109,11 +107,6 @@ class KeptRun:
         mine = [attempt for attempt in self.attempts if attempt.unit == unit.name and attempt.status == "ok"]
         folder = BASELINES if unit.baseline_of else TRAINERS
         return version(self.run.id, self.environment, mine, folder, self.versions)
-
-    @property
-    def commit(self) -> str:
-        """The commit that the run was made from, shortened; a question mark without one."""
-        return self.environment.commit[:SHORT]
 
 
 def load_run(run: Run, versions: Versions) -> KeptRun:

@@ -28,13 +28,14 @@ from repro.perfmodel.validation import (
 )
 from repro.perfmodel.validation import as_toml as measurements_as_toml
 from repro.published.cases import load_catalogue
-from repro.report.document import Block, Cell, Column, Document, Items, Section, Table, Text, markdown
+from repro.report.charts.figure import FigureSpec, write_figures
+from repro.report.charts.rows import DotChart
+from repro.report.document import Block, Cell, Column, Document, Figure, Items, Section, Table, Text, markdown
 from repro.report.host.results import hosts, load
 from repro.report.perfmodel import tables
-from repro.report.perfmodel.figures import figures
 from repro.report.perfmodel.kept import kept_measurements
 from repro.runs.record import write_text
-from repro.utils.i18n import LANGUAGES, catalogue
+from repro.utils.i18n import LANGUAGES, Translate, catalogue
 
 FOLDER = Path("reports/model")
 PUBLISHED_CLUSTER = "v100x32"
@@ -330,3 +331,27 @@ def _limits(_: Callable) -> Section:
         _("Congestion between nodes, slow disks and data loading are not modelled; all nodes are assumed to be equal."),
     )
     return Section("limits", _("Limitations"), (Items(items),))
+
+
+def figures(results: pd.DataFrame, folder: Path, language: str) -> dict[str, Figure]:
+    """Write the SVG files of the page in one language into a folder; their blocks by id."""
+    (block,) = write_figures([_errors(results)], folder, language, "model-")
+    return {"throughput": block}
+
+
+def _errors(results: pd.DataFrame) -> FigureSpec:
+    """Published and modelled throughput of the held-out cases."""
+    held_out = results[~results["trained"]]
+
+    def throughput(_: Translate) -> DotChart:
+        errors = held_out["model_throughput"] / held_out["throughput"] - 1
+        return DotChart(
+            _("Throughput, published and modelled"),
+            _("modelled over published, deviation in per cent; held-out cases"),
+            tuple(held_out["name"]),
+            tuple((100 * float(error),) for error in errors),
+            marks=(0.0,) * len(errors),
+            decimals=1,
+        )
+
+    return FigureSpec("throughput", throughput, lambda _: _("None of these cases was used to fit the constants."))

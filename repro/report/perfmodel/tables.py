@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
+from functools import partial
 from operator import itemgetter
 
 import pandas as pd
@@ -60,13 +61,13 @@ SPENT = {
 
 def constants_table(_: Callable, constants: Constants) -> Table:
     """Each constant with its meaning, bounds and value."""
-    columns = (Column(_("Constant")), Column(_("Meaning")), Column(_("Bounds")), Column(_("Fitted"), numeric=True))
-    rows = []
-    for name, value in asdict(constants).items():
-        low, high = BOUNDS[name]
-        texts = (f"`{name}`", _(MEANINGS[name]), f"{low:g} – {high:g}")
-        rows.append((*map(Cell, texts), Cell(f"{value:.4g}", value)))
-    return Table("constants", columns, tuple(rows))
+    fields = (
+        Field(_("Constant"), lambda row: f"`{row[0]}`"),
+        Field(_("Meaning"), lambda row: _(MEANINGS[row[0]])),
+        Field(_("Bounds"), lambda row: "{:g} – {:g}".format(*BOUNDS[row[0]])),
+        Field(_("Fitted"), lambda row: Cell(f"{row[1]:.4g}", row[1]), numeric=True),
+    )
+    return table("constants", asdict(constants).items(), fields)
 
 
 def errors_table(_: Callable, name: str, results: pd.DataFrame) -> Table:
@@ -114,23 +115,21 @@ def kinds_table(_: Callable, results: pd.DataFrame, name: str, of: str) -> Table
         (_("everything except plain data parallelism"), results[others]),
         (_("all"), results),
     ]
-    columns = (
-        Column(_("Kind of case")),
-        *(Column(title, numeric=True) for title in (_("Trainings"), *(titles[model] for model in MODELS))),
+    error = f"model{of}_error"
+    fields = (
+        Field(_("Kind of case"), itemgetter(0)),
+        Field(_("Trainings"), lambda group: int(group[1][error].notna().sum()), count),
+        *(
+            Field(titles[model], partial(_median_and_worst, _, f"{model}{of}_error", error), numeric=True)
+            for model in MODELS
+        ),
     )
-    rows = tuple(
-        (
-            Cell(title),
-            figure(int(rows[f"model{of}_error"].notna().sum()), 0),
-            *(_median_and_worst(_, rows[f"{model}{of}_error"], rows[f"model{of}_error"]) for model in MODELS),
-        )
-        for title, rows in groups
-        if rows[f"model{of}_error"].notna().any()
-    )
-    return Table(f"kinds-{name}", columns, rows, _(captions[of]))
+    shown = [group for group in groups if group[1][error].notna().any()]
+    return table(f"kinds-{name}", shown, fields, _(captions[of]))
 
 
-def _median_and_worst(_: Callable, errors: pd.Series, among: pd.Series) -> Cell:
+def _median_and_worst(_: Callable, name: str, of: str, group: tuple[str, pd.DataFrame]) -> Cell:
+    errors, among = group[1][name], group[1][of]
     if not errors.notna().any():
         return Cell("–")
     error_summary = summary(errors)

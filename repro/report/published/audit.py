@@ -96,10 +96,8 @@ def place(_: Translate, finding: Finding) -> str:
     return " / ".join(part for part in dict.fromkeys(parts) if part)
 
 
-def findings(
-    _: Translate, audit_findings: tuple[Finding, ...], with_report: bool = False, folder: str = "../"
-) -> Section:
-    """All findings as a table; `folder` is that of the method's page from the page that shows it."""
+def findings(_: Translate, audit_findings: tuple[Finding, ...], with_report: bool = False) -> Section:
+    """All findings as a table."""
     if not audit_findings:
         return Section("audit", _("Audit"), (Text(_("Every figure and statement that could be checked is correct.")),))
     first = (Column(_("Report"), minor=True),) if with_report else ()
@@ -125,7 +123,7 @@ def findings(
         _("{tally} {more}").format(
             tally=tally(_, audit_findings),
             more=_("“Recomputed” is from the report's own figures ({method}).").format(
-                method=link(_, "audit", _("what the columns mean"), folder)
+                method=link(_, "audit", _("what the columns mean"), "../")
             ),
         )
     )

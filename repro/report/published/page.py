@@ -10,7 +10,7 @@ from repro.published.cases import Report
 from repro.published.comparisons import comparisons
 from repro.report import numbers
 from repro.report.committed import contents, differences
-from repro.report.document import Attachment, Cell, Column, Document, Figure, Section, Table, markdown
+from repro.report.document import Attachment, Document, Figure, Section, Table, markdown
 from repro.report.published import audit as audit_report
 from repro.report.published import context as published_context
 from repro.report.published import history as published_history
@@ -19,7 +19,7 @@ from repro.report.published import tables as published_tables
 from repro.report.published.figures import published_figures
 from repro.report.published.peers import peers
 from repro.report.published.tables import Sheet
-from repro.report.tables import figure, words
+from repro.report.tables import Field, columns, count, table, words
 from repro.utils.i18n import LANGUAGES, Counted, catalogue
 from repro.utils.paths import REPORTS
 
@@ -101,9 +101,8 @@ def _glance(sheet: Sheet) -> Section:
     ]
     rows.append((_("Audit"), audit_report.tally(_, sheet.result.of(report.id))))
     rows.append((_("Measured again"), _("[each figure, with what was measured of it](../claims.csv)")))
-    columns = (Column(_("Item")), Column(_("Value")))
-    table = Table("glance", columns, tuple(words(*row) for row in rows))
-    return Section("glance", _("At a glance"), (table,))
+    glance = Table("glance", columns(_("Item"), _("Value")), tuple(words(*row) for row in rows))
+    return Section("glance", _("At a glance"), (glance,))
 
 
 def _over_peers(sheet: Sheet) -> dict[str, list[float]]:
@@ -120,22 +119,12 @@ def index(result: Audit, language: str, folder: Path) -> Document:
     """The overview of all reports, with the whole audit."""
     _ = catalogue(language).gettext
     reports = result.material.reports
-    rows = tuple(
-        (
-            Cell(report.id),
-            Cell(report.title[language]),
-            Cell(report.date),
-            figure(len(result.material.cases_of(report)), 0),
-            figure(len(result.counted(report.id)), 0),
-        )
-        for report in reports
-    )
-    columns = (
-        Column(_("Report")),
-        Column(_("Title")),
-        Column(_("Date")),
-        Column(_("Cases"), numeric=True),
-        Column(_("Findings"), numeric=True),
+    fields = (
+        Field(_("Report"), lambda report: report.id),
+        Field(_("Title"), lambda report: report.title[language]),
+        Field(_("Date"), lambda report: report.date),
+        Field(_("Cases"), lambda report: len(result.material.cases_of(report)), count),
+        Field(_("Findings"), lambda report: len(result.counted(report.id)), count),
     )
     links = tuple(
         Attachment(report.id, folder / f"{report.id}.{language}.md", report.title[language]) for report in reports
@@ -147,7 +136,7 @@ def index(result: Audit, language: str, folder: Path) -> Document:
         "audit LOGS=DIR` recomputes the figures from original logs."
     )
     sections = (
-        Section("reports", _("Reports"), (Table("reports", columns, rows), *links)),
+        Section("reports", _("Reports"), (table("reports", reports, fields), *links)),
         published_history.contents(_, language, result.material.history, folder),
         audit_report.findings(_, result.findings, with_report=True),
         audit_report.noise(_, result),

@@ -16,7 +16,7 @@ from repro.report.run.inputs import input_sections
 from repro.report.run.kinds import Kind, register
 from repro.report.run.programs import PROGRAMS
 from repro.report.run.verdicts import verdict_sections
-from repro.report.tables import Field, columns, count, decimals, percents, scientific, table, words
+from repro.report.tables import Field, columns, count, decimals, holds, percents, scientific, table, words
 from repro.runs.files import RunPath
 from repro.runs.plan import BENCH, SMOKE
 from repro.runs.unit import Unit
@@ -139,7 +139,7 @@ def _parity(_: Translate, data: ReportData) -> Section:
         Field(_("Loss at iteration {n}").format(n=PARITY_ITERATIONS), lambda p: p.last_loss, decimals(6)),
         Field(_("Reference loss"), lambda p: p.last_reference_loss, decimals(6)),
         Field(_("Largest relative difference"), lambda p: p.difference, scientific),
-        Field(_("Agrees"), lambda p: Cell(_("yes"), tone="good") if p.holds else Cell(_("NO"), tone="bad")),
+        Field(_("Agrees"), lambda p: holds(_, p.holds)),
     )
     tuned = Text(_("The tuned program must print the same losses as the port in the same layout."))
     texts = [text]

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from repro.analysis.process_info import readable
-from repro.report.document import Column, Section, Table, Text
-from repro.report.tables import words
+from repro.report.document import Section, Table, Text
+from repro.report.tables import columns, words
 from repro.runs.attempts import AttemptRecord
 from repro.runs.description import BaselineProgram
 from repro.runs.environment import Environment
 from repro.runs.plan import Plan
-from repro.utils.i18n import Translate
+from repro.utils.i18n import Counted, Translate
 
 
 def environment_section(
@@ -35,13 +35,18 @@ def environment_section(
         *_runtime(_, environment.runtime),
         *_stack(_, environment.stack),
         *_cache(_, environment.jit_cache),
-        *_kernels(_, environment.kernels),
+        *(
+            [(_("Operators compared with the CPU"), kernels_text(_, environment.kernels))]
+            if environment.kernels
+            else []
+        ),
         *_baseline(_, baseline),
         (_("Controller's Python"), environment.controller_python),
         *((f"SHA-256 {name}", f"`{value}`") for name, value in environment.locks_sha256.items()),
     ]
-    columns = (Column(_("Item")), Column(_("Value")))
-    table = Table("environment", columns, tuple(words(*row) for row in rows), _("Machine and set-up:"))
+    table = Table(
+        "environment", columns(_("Item"), _("Value")), tuple(words(*row) for row in rows), _("Machine and set-up:")
+    )
     return Section("environment", _("Environment"), (table, *([_programs(_, starts)] if starts else [])))
 
 
@@ -98,21 +103,27 @@ def _cache(_: Translate, cache: Mapping | None) -> list[tuple[str, str]]:
     return [(_("Cache of compiled GPU code at the start"), state.format(mib=cache["mib"], path=cache["path"]))]
 
 
-def _kernels(_: Translate, kernels: Mapping | None) -> list[tuple[str, str]]:
-    """What `repro.launch.kernels.Kernels.record` kept of the comparison of this GPU with the CPU."""
+def kernels_text(_: Translate, kernels: Mapping | None) -> str:
+    """What `repro.launch.kernels.Kernels.record` kept of the comparison of a GPU with the CPU; empty without one."""
     if not kernels:
-        return []
+        return ""
     largest = ", ".join(f"{error:.1e} ({precision})" for precision, error in kernels["largest"].items())
-    parts = [
-        _("{count}, results and gradients; largest relative error: {largest}").format(
-            count=kernels["operators"], largest=largest
-        )
-    ]
+    text = _("{count}, results and gradients; largest relative error: {largest}")
+    parts = [text.format(count=kernels["operators"], largest=largest)]
     if kernels["wrong"]:
-        parts.append(
-            _("wrong: {operators}").format(operators="; ".join(f"`{operator}`" for operator in kernels["wrong"]))
-        )
-    return [(_("Operators compared with the CPU"), "; ".join(parts))]
+        wrong = "; ".join(f"`{operator}`" for operator in kernels["wrong"])
+        parts.append(_("wrong: {operators}").format(operators=wrong))
+    return "; ".join(parts)
+
+
+def commit_text(_: Translate, environment: Environment) -> str:
+    """The commit that a run was made from, shortened, and whether files differed from it."""
+    commit, changed = environment.commit[:12], environment.git_changed_files
+    return (
+        _("{commit} with {n:changed file|changed files}").format(commit=commit, n=Counted(changed))
+        if changed
+        else commit
+    )
 
 
 def _baseline(_: Translate, baseline: BaselineProgram | None) -> list[tuple[str, str]]:
@@ -131,7 +142,7 @@ def _programs(_: Translate, starts: dict[str, dict]) -> Table:
     items = dict.fromkeys(item for facts in reported.values() for item in facts)
     rows = tuple(words(item, *(facts.get(item, "–") for facts in reported.values())) for item in items)
     caption = _("Versions and libraries that each program reported:")
-    return Table("programs", (Column(_("Item")), *map(Column, reported)), rows, caption)
+    return Table("programs", columns(_("Item"), *reported), rows, caption)
 
 
 def _reported(_: Translate, start: dict) -> dict[str, str]:
@@ -157,10 +168,5 @@ def nodes_section(_: Translate, plan: Plan, attempts: list[AttemptRecord]) -> li
         "none shared GPUs, processors or the network with another. `attempts.jsonl` has the nodes of every attempt "
         "and what ran at the same time; `SIDE_BY_SIDE=0` runs one attempt at a time."
     )
-    columns = (
-        Column(_("Configuration")),
-        Column(_("Ran on")),
-        Column(_("Attempts with others"), True),
-        Column(_("Most others at once"), True),
-    )
-    return [Section("nodes", _("Nodes of the attempts"), (Text(text), Table("nodes", columns, tuple(rows))))]
+    titles = columns(_("Configuration"), _("Ran on"), numeric=(_("Attempts with others"), _("Most others at once")))
+    return [Section("nodes", _("Nodes of the attempts"), (Text(text), Table("nodes", titles, tuple(rows))))]

@@ -1,20 +1,29 @@
-"""The figures of a bench's report: repeats, scaling, layouts, memory, iteration times."""
+"""The figures of a bench's report: repeats, scaling, layouts, iteration times."""
 
 from collections.abc import Iterable
 
-from repro.analysis.relations import Relation, baseline_relations, scaling_relations
+from repro.analysis.cross_hardware import WORK_PER_GPU, case_row
+from repro.analysis.relations import scaling_relations
 from repro.analysis.results import Result
-from repro.models.programs import PUBLISHED
-from repro.published.cases import Case
+from repro.planning.programs import published_name
+from repro.published.cases import Case, load_catalogue
 from repro.report.charts.canvas import STYLES
-from repro.report.charts.figure import FigureSpec, efficiency, repeats_caption, repeats_chart
+from repro.report.charts.figure import (
+    FigureSpec,
+    efficiency,
+    efficiency_caption,
+    efficiency_chart,
+    repeats_caption,
+    repeats_chart,
+)
 from repro.report.charts.lines import GridChart, LineChart, Series
 from repro.report.charts.rows import BarChart, Panel
-from repro.report.charts.series import AS_PUBLISHED, PORT, style, style_of, styles
+from repro.report.charts.series import AS_PUBLISHED, style, style_of
 from repro.report.run.data import ReportData
 from repro.runs.files import RunPath
 from repro.runs.metrics import METRICS, events
 from repro.runs.plan import SMOKE
+from repro.runs.unit import Unit
 from repro.utils.grouping import by_key
 from repro.utils.i18n import Translate
 
@@ -31,14 +40,13 @@ def bench_figures(data: ReportData, files: RunPath) -> list[FigureSpec]:
     repeated = [result for result in measured if len(result.throughputs) > 1]
     figure_specs = [_repeats_figure(repeated)] if repeated else []
     if data.plan.scale != SMOKE:
-        figure_specs += [*baseline_figures(measured), *_scaling_figures(measured), *own_scaling_figures(measured)]
+        figure_specs += efficiency_figures(
+            (relation.base.unit, relation.result.unit, relation.ratio.value) for relation in scaling_relations(measured)
+        )
     own = [result for result in measured if not result.unit.baseline_of]
     for number, group in enumerate(_same_model(own), 1):
         if len(group) > 1:
             figure_specs.append(_throughput_figure(group, number))
-    with_memory = [result for result in measured if result.memory_mib]
-    if len(with_memory) > 1:
-        figure_specs.append(_memory_figure(with_memory, data.plan.device))
     times = iteration_times(data, files)
     return figure_specs + [
         _times_figure(times[first : first + FIELDS], first) for first in range(0, len(times), FIELDS)
@@ -82,67 +90,56 @@ def _throughput_figure(results: list[Result], number: int) -> FigureSpec:
     )
 
 
-def _memory_figure(results: list[Result], device: str) -> FigureSpec:
-    values = tuple((result.memory_mib,) for result in results)
+def efficiency_figures(measured: Iterable[tuple[Unit, Unit, float]]) -> list[FigureSpec]:
+    """Scaling efficiency by program, a figure for each work of a GPU that ran on several numbers of GPUs beyond one.
 
-    def chart(_: Translate) -> BarChart:
-        kind = _("MiB, rank 0's process") if device == "cpu" else _("MiB per GPU")
-        return BarChart(
-            _("Memory by configuration"),
-            kind,
-            tuple(result.unit.name for result in results),
-            (Panel("", values),),
-            emphasis=frozenset(range(len(results))),
-            decimals=0,
-        )
-
-    return FigureSpec("memory", chart, lambda _: _("Median of the repeats."))
+    `measured` are the training on one GPU, the one on several, and the efficiency; what was published of the work is beside.
+    """
+    lines = by_key(measured, lambda point: _work_per_gpu(point[1])).values()
+    several = [line for line in lines if len({unit.world_size for _base, unit, _share in line}) > 1]
+    return [_efficiency_figure(line, number) for number, line in enumerate(several, 1)]
 
 
-def _scaling_figures(results: list[Result]) -> list[FigureSpec]:
-    """Measured and published efficiency at a fixed batch a GPU, a figure for each case with several GPU counts."""
-    lines: dict[tuple, list[tuple[Case, Result]]] = {}
-    for result in results:
-        case = result.unit.published_case if result.unit.program == PUBLISHED else None
-        if case and case.layout.world_size == case.layout.data:
-            key = (case.report, case.micro_batch, case.optimizer_sharding, tuple(sorted(case.shape.items())))
-            lines.setdefault(key, []).append((case, result))
-    several = (sorted(pairs, key=lambda pair: pair[0].layout.world_size) for pairs in lines.values())
-    return [
-        _efficiency_figure(pairs, number)
-        for number, pairs in enumerate(several, 1)
-        if len({case.layout.world_size for case, _result in pairs}) > 1
-    ]
+def _work_per_gpu(unit: Unit) -> tuple:
+    config = unit.config
+    work = config.micro_batch, config.accumulation_steps, config.optimizer_sharding, tuple(sorted(config.shape.items()))
+    return unit.report, unit.precision, *work
 
 
-def _efficiency_figure(pairs: list[tuple[Case, Result]], number: int) -> FigureSpec:
-    first = pairs[0][0]
+def _efficiency_figure(measured: list[tuple[Unit, Unit, float]], number: int) -> FigureSpec:
+    base, *_rest = measured[0]
+    case = base.case_in_precision
+    published = _published(case) if case else ()
+    by_label = by_key(measured, lambda point: point[1].label)
 
     def chart(_: Translate) -> LineChart:
-        throughputs = {
-            case.layout.world_size: (result.throughput, float(case.published.throughput))
-            for case, result in pairs
-            if result.throughput is not None
-        }
-        series = tuple(
-            efficiency(Series(label, tuple((gpus, values[index]) for gpus, values in throughputs.items()), style(name)))
-            for index, (label, name) in enumerate(((_("measured"), PORT), (_("published"), AS_PUBLISHED)))
-        )
-        title = _("Scaling efficiency: {report}, batch size {n}").format(report=first.report, n=first.micro_batch)
-        return LineChart(
-            title,
-            _("throughput relative to the smallest number of GPUs, scaled up"),
-            x_label=_("GPUs"),
-            series=series,
-            ideal=Series(_("ideal"), ((min(throughputs), 1.0), (max(throughputs), 1.0))),
-            percent=True,
+        series = [
+            Series(
+                label,
+                ((1, 1.0), *sorted({unit.world_size: share for _base, unit, share in points}.items())),
+                style_of(points[0][1]),
+            )
+            for label, points in by_label.items()
+        ]
+        if published:
+            series.append(Series(_("published, V100"), published, style(AS_PUBLISHED)))
+        return efficiency_chart(
+            _,
+            _("Scaling efficiency relative to {unit}").format(unit=published_name(base)),
+            _("throughput relative to one GPU times the number of GPUs"),
+            series,
         )
 
-    return FigureSpec(
-        f"efficiency-{number}",
-        chart,
-        lambda _: _("Each line is relative to its own first point, so different hardware can be compared."),
-    )
+    return FigureSpec(f"efficiency-{number}", chart, efficiency_caption)
+
+
+def _published(case: Case) -> tuple[tuple[float, float], ...]:
+    """Published efficiencies of a case's work on each GPU, from one GPU on; none without a case on one GPU."""
+    work = [case_row(case)[key] for key in WORK_PER_GPU]
+    same = [other for other in load_catalogue().ported if [case_row(other)[key] for key in WORK_PER_GPU] == work]
+    parallel = {other.layout.world_size: other for other in same if other.layout.data == other.layout.world_size}
+    line = Series("", tuple((gpus, float(other.published.throughput)) for gpus, other in sorted(parallel.items())))
+    return efficiency(line).points if 1 in parallel else ()
 
 
 def iteration_times(data: ReportData, files: RunPath) -> list[tuple[str, dict[int, list[tuple[float, float]]]]]:
@@ -190,68 +187,4 @@ def _times_figure(times: list, first: int) -> FigureSpec:
             "From the metrics of rank 0. The scale of a panel covers its rows after the first tenth, with the fastest "
             "and slowest on the left; if an earlier row is slower, max names it. At most {n} repeats are drawn."
         ).format(n=len(STYLES)),
-    )
-
-
-def baseline_figures(results: list[Result]) -> list[FigureSpec]:
-    """OneFlow's throughput over its baselines', a row per unit and a bar per kind of baseline; no figure without baselines."""
-    relations = baseline_relations(results)
-    if not relations:
-        return []
-    kinds = tuple(dict.fromkeys(relation.base.unit.label for relation in relations))
-    rows: dict[str, dict[str, float]] = {}
-    for relation in relations:
-        rows.setdefault(relation.result.unit.name, {})[relation.base.unit.label] = relation.ratio.value
-    values = tuple(tuple(row.get(kind) for kind in kinds) for row in rows.values())
-
-    def chart(_: Translate) -> BarChart:
-        title = _("OneFlow throughput / baseline throughput in the same run")
-        return BarChart(
-            _("OneFlow and its baselines"),
-            f"{title}: {kinds[0]}" if len(kinds) == 1 else title,
-            rows=tuple(rows),
-            panels=(Panel("", values),),
-            series=kinds,
-            emphasis=frozenset(range(len(rows))),
-            limit=(_("equal"), 1.0),
-            decimals=2,
-            styles=styles(kinds) if len(kinds) > 1 else STYLES,
-        )
-
-    return [FigureSpec("baselines", chart, lambda _: _("Ratios of medians; above the line OneFlow is faster."))]
-
-
-def own_scaling_figures(results: list[Result]) -> list[FigureSpec]:
-    """Efficiency of what scales here and was not published so: shrunk layouts, and baselines as well as OneFlow."""
-    lines: dict[str, dict[str, list[Relation]]] = {}
-    for relation in scaling_relations(results):
-        base = relation.base.unit
-        lines.setdefault(base.follows or base.name, {}).setdefault(base.label, []).append(relation)
-    unpublished = [
-        (base, several)
-        for base, several in lines.items()
-        if len(several) > 1 or any(relation.result.unit.derived_from for relation in next(iter(several.values())))
-    ]
-    return [_own_efficiency_figure(base, several, number) for number, (base, several) in enumerate(unpublished, 1)]
-
-
-def _own_efficiency_figure(base: str, lines: dict[str, list[Relation]], number: int) -> FigureSpec:
-    series = []
-    for label, relations in lines.items():
-        points = sorted({relation.result.unit.world_size: relation.ratio.value for relation in relations}.items())
-        series.append(Series(label, ((1, 1.0), *points), style_of(relations[0].result.unit)))
-    last = max(x for line in series for x, _y in line.points)
-
-    def chart(_: Translate) -> LineChart:
-        return LineChart(
-            _("Scaling efficiency relative to {unit}").format(unit=base),
-            _("throughput relative to one GPU times the number of GPUs"),
-            x_label=_("GPUs"),
-            series=tuple(series),
-            ideal=Series(_("ideal"), ((1, 1.0), (last, 1.0))),
-            percent=True,
-        )
-
-    return FigureSpec(
-        f"own-efficiency-{number}", chart, lambda _: _("Measured in this run, with a constant batch size per GPU.")
     )

@@ -7,9 +7,9 @@ from repro.analysis.convergence import TAIL, Convergence, ConvergenceResult, lea
 from repro.planning.convergence import KIND
 from repro.report.charts.figure import FigureSpec
 from repro.report.charts.lines import GridChart, Series
-from repro.report.document import Cell, Section, Text
+from repro.report.document import Section, Text
 from repro.report.run.kinds import Kind, register
-from repro.report.tables import Field, count, decimals, percents, table
+from repro.report.tables import Field, count, decimals, holds, percents, table
 from repro.utils.i18n import N_, Translate
 
 NAT = math.log(2)
@@ -34,9 +34,7 @@ def learning_section(_: Translate, learning: Convergence, datasets: Iterable[Map
         Field(_("Must be below (bits)"), lambda result: _bits(result.goal.limit), decimals(3)),
         Field(_("Reached (bits)"), lambda result: _bits(result.reached), decimals(3)),
         Field(_("Accuracy"), lambda result: result.top_1, percents(1)),
-        Field(
-            _("Converged"), lambda result: Cell(_("yes"), tone="good") if result.holds else Cell(_("NO"), tone="bad")
-        ),
+        Field(_("Converged"), lambda result: holds(_, result.holds)),
     )
     results = table("learning", learning.results, fields)
     return Section("learning", _("Training on real data converges"), (rule, *data, results))

@@ -12,12 +12,11 @@ from repro.report.document import Cell, Code, Column, Document, Items, Section, 
 from repro.report.html import html
 from repro.report.run.attachments import drawing_pays, illustrated
 from repro.report.run.data import ReportData, RunFindings
-from repro.report.run.environment import environment_section, nodes_section
+from repro.report.run.environment import commit_text, environment_section, nodes_section
 from repro.report.run.kinds import Kind, kind_of
 from repro.report.run.network import network_section
 from repro.report.run.programs import deviation_section, program_rows
 from repro.report.tables import figure, words
-from repro.runs.environment import Environment
 from repro.runs.files import check_plain
 from repro.runs.manifest import discard_derived
 from repro.runs.plan import PUBLISHED, REDUCED, SMOKE
@@ -136,7 +135,7 @@ def build(data: ReportData, language: str) -> Document:
     )
     created = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(description.created))
     lead = _("Generated on {date} by `{command}`, from commit {commit}.").format(
-        date=created, command=description.command, commit=_commit(_, data.environment)
+        date=created, command=description.command, commit=commit_text(_, data.environment)
     )
     return Document(
         language,
@@ -144,15 +143,6 @@ def build(data: ReportData, language: str) -> Document:
         lead,
         sections,
         links=False,
-    )
-
-
-def _commit(_: Translate, environment: Environment) -> str:
-    commit, changed = environment.commit[:12], environment.git_changed_files
-    return (
-        _("{commit} with {n:changed file|changed files}").format(commit=commit, n=Counted(changed))
-        if changed
-        else commit
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from repro.analysis.rehearsal import Rehearsal, Rehearsed, rehearsed
 from repro.perfmodel.hardware import describe
 from repro.perfmodel.memory import stage_memories
-from repro.perfmodel.predict import default_calibration, expect
+from repro.perfmodel.predict import Expectation, default_calibration, expect
 from repro.perfmodel.work import ModelJob
 from repro.perfmodel.workload import stages
 from repro.planning.plan import PARITY_ITERATIONS, PARITY_TOLERANCE
@@ -13,10 +13,10 @@ from repro.planning.rehearsal import KIND, SAMPLES_PER_RANK, changed_settings
 from repro.planning.trainer_config import config_of
 from repro.published.cases import Case, load_catalogue
 from repro.published.census import operator_types
-from repro.report.document import Block, Cell, Column, Section, Table, Text
+from repro.report.document import Block, Cell, Section, Table, Text
 from repro.report.run.data import ReportData
 from repro.report.run.kinds import Kind, register
-from repro.report.tables import Field, count, figure, scientific, table, words
+from repro.report.tables import Field, columns, count, factor, holds, scientific, table, words
 from repro.utils.i18n import N_, Translate
 
 PUBLISHED_CLUSTER = "v100x32"
@@ -66,7 +66,7 @@ def _trainings(_: Translate, rehearsal: Rehearsal, named: dict[str, Case]) -> Ta
             lambda training: training.parity and training.parity.difference,
             scientific,
         ),
-        Field(_("Agrees"), lambda training: _agrees(_, training)),
+        Field(_("Agrees"), lambda training: holds(_, training.parity.holds) if training.parity else "–"),
     )
     return table("trainings", rehearsal.trainings, fields)
 
@@ -77,13 +77,7 @@ def _cases(_: Translate, training: Rehearsed) -> Cell:
 
 
 def _ended(_: Translate, training: Rehearsed) -> Cell:
-    return Cell(training.failure.text(_), tone="bad") if training.failure else Cell(_("yes"), tone="good")
-
-
-def _agrees(_: Translate, training: Rehearsed) -> Cell:
-    if training.parity is None:
-        return Cell("–")
-    return Cell(_("yes"), tone="good") if training.parity.holds else Cell(_("NO"), tone="bad")
+    return Cell(training.failure.text(_), tone="bad") if training.failure else holds(_, True)
 
 
 def _not_rehearsed(_: Translate, data: ReportData, named: dict[str, Case]) -> tuple[Block, ...]:
@@ -99,12 +93,8 @@ def _not_rehearsed(_: Translate, data: ReportData, named: dict[str, Case]) -> tu
         "only: other operators take their place on the CPU. Models that are only data parallel have at most {n} samples "
         "per rank."
     ).format(n=SAMPLES_PER_RANK)
-    columns = (
-        Column(_("Report")),
-        Column(_("Setting: published → rehearsed")),
-        Column(_("Operators that no rank ran")),
-    )
-    return Text(text), Table("changed", columns, tuple(rows), _("Changed for the rehearsal:"))
+    titles = columns(_("Report"), _("Setting: published → rehearsed"), _("Operators that no rank ran"))
+    return Text(text), Table("changed", titles, tuple(rows), _("Changed for the rehearsal:"))
 
 
 def _reports(data: ReportData, named: dict[str, Case]) -> dict[str, tuple[Case, set[str]]]:
@@ -122,30 +112,26 @@ def _reports(data: ReportData, named: dict[str, Case]) -> dict[str, tuple[Case, 
 def _memory(_: Translate, cases: list[Case]) -> Table:
     """The performance model's memory of each pipeline stage on the published GPUs."""
     cluster, calibration = describe(PUBLISHED_CLUSTER), default_calibration()
-    rows = []
-    for case in cases:
+
+    def per_stage(case: Case) -> str:
         job = ModelJob.of(case)
-        totals = [stage_memory.total_mib for stage_memory in stage_memories(job, stages(job), calibration.constants)]
-        expected = expect(case, cluster, calibration)
-        present = cluster.gpu.memory_mib
-        surely = expected.memory_mib * (1 + expected.memory_uncertainty) <= present
-        rows.append(
-            (
-                Cell(case.name),
-                Cell(", ".join(f"{total:.0f}" for total in totals)),
-                figure(present, 0),
-                Cell(f"× {1 + expected.memory_uncertainty:.2f}"),
-                Cell(_("yes"), tone="good") if surely else Cell(_("tight") if expected.fits else _("NO"), tone="bad"),
-            )
-        )
-    columns = (
-        Column(_("Case")),
-        Column(_("MiB per stage (modelled)")),
-        Column(_("Memory of a V100 (MiB)"), numeric=True),
-        Column(_("Uncertainty"), numeric=True),
-        Column(_("Fits")),
+        memories = stage_memories(job, stages(job), calibration.constants)
+        return ", ".join(f"{memory.total_mib:.0f}" for memory in memories)
+
+    def fits(row: tuple[Case, Expectation]) -> Cell:
+        _case, expected = row
+        surely = expected.memory_mib * (1 + expected.memory_uncertainty) <= cluster.gpu.memory_mib
+        return Cell(_("tight"), tone="bad") if expected.fits and not surely else holds(_, surely)
+
+    fields = (
+        Field(_("Case"), lambda row: row[0].name),
+        Field(_("MiB per stage (modelled)"), lambda row: per_stage(row[0])),
+        Field(_("Memory of a V100 (MiB)"), lambda row: cluster.gpu.memory_mib, count),
+        Field(_("Uncertainty"), lambda row: row[1].memory_uncertainty, factor),
+        Field(_("Fits"), fits),
     )
-    return Table("memory", columns, tuple(rows), _("GPU memory, MODELLED for the published cluster:"))
+    rows = [(case, expect(case, cluster, calibration)) for case in cases]
+    return table("memory", rows, fields, _("GPU memory, MODELLED for the published cluster:"))
 
 
 register(

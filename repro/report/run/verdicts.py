@@ -8,11 +8,11 @@ from repro.analysis.cross_hardware import HardwareComparison, agreeing
 from repro.analysis.independence import autocorrelation
 from repro.analysis.verdict import DECIDED, GIVEN, Judgement, Tolerance, Verdict
 from repro.published.claim_ids import MEMORY, SPEEDUP, THROUGHPUT, claim_id
-from repro.report.document import Block, Cell, Column, Items, Section, Table, Text
+from repro.report.document import Block, Cell, Items, Section, Table, Text
 from repro.report.effects import gain_table, gain_text
 from repro.report.independence import error_table, seen
 from repro.report.run.baselines import interval
-from repro.report.tables import figure, percent, words
+from repro.report.tables import Field, columns, count, figure, holds, percent, share, table, words
 from repro.runs.plan import SMOKE
 from repro.utils.i18n import N_, Counted, Translate
 
@@ -129,22 +129,28 @@ def _chance(_: Translate, judgement: Judgement) -> list[Block]:
 
 
 def _verdicts(_: Translate, judgement: Judgement) -> list[Block]:
-    columns = (
-        Column(_("Configuration")),
-        Column(_("Verdict")),
-        *(
-            Column(title, numeric=True)
-            for title in (
-                _("Measured / published"),
-                _("Interval (confidence)"),
-                _("Tolerance"),
-                _("Repeats"),
-                _("Failed attempts"),
-            )
+    def measured(verdict: Verdict) -> Cell:
+        shown = figure(verdict.ratio.value if verdict.ratio else None, 4)
+        return replace(shown, claim=claim_id(verdict.case, THROUGHPUT))
+
+    def repeats(verdict: Verdict) -> Cell:
+        done = len(verdict.throughputs)
+        return Cell(f"{done}/{verdict.planned}", done, tone="" if verdict.complete else "bad")
+
+    fields = (
+        Field(_("Configuration"), lambda verdict: verdict.unit),
+        Field(_("Verdict"), lambda verdict: _outcome(_, verdict)),
+        Field(_("Measured / published"), measured, numeric=True),
+        Field(_("Interval (confidence)"), lambda verdict: interval(_, verdict.ratio, 4), numeric=True),
+        Field(_("Tolerance"), lambda verdict: verdict.tolerance and verdict.tolerance.value, percent),
+        Field(_("Repeats"), repeats, numeric=True),
+        Field(
+            _("Failed attempts"),
+            lambda verdict: replace(count(verdict.failed), tone="bad" if verdict.failed else ""),
+            numeric=True,
         ),
     )
-    rows = tuple(_row(_, verdict) for verdict in judgement.verdicts)
-    blocks: list[Block] = [Table("verdicts", columns, rows, _("Verdict of each case:"))]
+    blocks: list[Block] = [table("verdicts", judgement.verdicts, fields, _("Verdict of each case:"))]
     return [*blocks, *_gains(_, judgement), *_why(_, judgement), *_noted(_, judgement)]
 
 
@@ -154,32 +160,14 @@ def _gains(_: Translate, judgement: Judgement) -> list[Block]:
     return [gain_text(_, case_gains), gain_table(_, "verdict-gains", case_gains)] if case_gains else []
 
 
-def _row(_: Translate, verdict: Verdict) -> tuple[Cell, ...]:
+def _outcome(_: Translate, verdict: Verdict) -> Cell:
     name, tone = OUTCOMES[verdict.outcome]
     outcome = _(name)
     if verdict.tolerance and verdict.tolerance.basis == GIVEN:
         outcome = _("{outcome}, by TOLERANCE={tolerance}").format(
             outcome=outcome, tolerance=f"{100 * verdict.tolerance.value:g}%"
         )
-    repeats = Cell(
-        f"{len(verdict.throughputs)}/{verdict.planned}",
-        len(verdict.throughputs),
-        tone="" if verdict.complete else "bad",
-    )
-    failed = Cell(str(verdict.failed), verdict.failed, tone="bad" if verdict.failed else "")
-    return (
-        Cell(verdict.unit),
-        Cell(outcome, tone=tone),
-        replace(figure(verdict.ratio.value if verdict.ratio else None, 4), claim=claim_id(verdict.case, THROUGHPUT)),
-        interval(_, verdict.ratio, 4),
-        _tolerance(verdict.tolerance),
-        repeats,
-        failed,
-    )
-
-
-def _tolerance(tolerance: Tolerance | None) -> Cell:
-    return percent(tolerance.value if tolerance else None)
+    return Cell(outcome, tone=tone)
 
 
 def _why(_: Translate, judgement: Judgement) -> list[Block]:
@@ -218,7 +206,7 @@ def _grouped(_: Translate, judgement: Judgement, what: str, title: str) -> list[
     if not groups:
         return []
     rows = tuple(words(text, _cases(_, verdicts, judgement)) for text, verdicts in groups.items())
-    return [Table(f"verdict-{what}", (Column(_("Reason")), Column(_("Configurations"))), rows, title)]
+    return [Table(f"verdict-{what}", columns(_("Reason"), _("Configurations")), rows, title)]
 
 
 def _cases(_: Translate, verdicts: list[Verdict], judgement: Judgement) -> str:
@@ -250,30 +238,26 @@ def _relative(_: Translate, judgement: Judgement) -> Section:
 def _comparisons(_: Translate, judgement: Judgement) -> list[Block]:
     if not judgement.comparisons:
         return []
-    columns = (
-        Column(_("Case")),
-        Column(_("Against")),
-        Column(_("What")),
-        *(Column(title, numeric=True) for title in (_("Published"), _("Measured"), _("Difference"), _("Tolerance"))),
-        Column(_("Agrees")),
-    )
-    rows = tuple(_comparison(_, comparison) for comparison in judgement.comparisons)
-    return [Table("comparisons", columns, rows)]
 
+    def of_kind(comparison: HardwareComparison, value: float) -> Cell:
+        return figure(value, 0 if comparison.kind == "memory" else 3)
 
-def _comparison(_: Translate, comparison: HardwareComparison) -> tuple[Cell, ...]:
-    decimals = 0 if comparison.kind == "memory" else 3
-    difference = round(comparison.difference, 6) + 0.0  # no "-0.0%"
-    return (
-        *words(comparison.case, comparison.against or "–", _(COMPARED[comparison.kind])),
-        replace(figure(comparison.published, decimals), claim=claim_id(comparison.case, CLAIMED[comparison.kind]))
-        if comparison.kind in CLAIMED
-        else figure(comparison.published, decimals),
-        figure(comparison.measured, decimals),
-        percent(difference, 1),
-        percent(comparison.tolerance, 1),
-        _agrees(_, comparison.agrees),
+    def published(comparison: HardwareComparison) -> Cell:
+        shown = of_kind(comparison, comparison.published)
+        claimed = CLAIMED.get(comparison.kind)
+        return replace(shown, claim=claim_id(comparison.case, claimed)) if claimed else shown
+
+    fields = (
+        Field(_("Case"), lambda comparison: comparison.case),
+        Field(_("Against"), lambda comparison: comparison.against or "–"),
+        Field(_("What"), lambda comparison: _(COMPARED[comparison.kind])),
+        Field(_("Published"), published, numeric=True),
+        Field(_("Measured"), lambda comparison: of_kind(comparison, comparison.measured), numeric=True),
+        Field(_("Difference"), lambda comparison: round(comparison.difference, 6) + 0.0, share),  # no "-0.0%"
+        Field(_("Tolerance"), lambda comparison: comparison.tolerance, share),
+        Field(_("Agrees"), lambda comparison: holds(_, comparison.agrees)),
     )
+    return [table("comparisons", judgement.comparisons, fields)]
 
 
 def _orders(_: Translate, judgement: Judgement) -> list[Block]:
@@ -294,7 +278,3 @@ def _orders(_: Translate, judgement: Judgement) -> list[Block]:
             )
         )
     return [Items(tuple(items))]
-
-
-def _agrees(_: Translate, agrees: bool) -> Cell:
-    return Cell(_("yes"), tone="good") if agrees else Cell(_("NO"), tone="bad")

@@ -17,8 +17,7 @@ from repro.report.site import links, readme, reproduce
 from repro.report.site.anchors import anchored
 from repro.report.site.claims import csv
 from repro.report.site.comparisons import comparison_rows
-from repro.report.site.lists import navigation
-from repro.report.site.pages import Content, Page, home_figures, pages
+from repro.report.site.pages import Content, Page, home_figures, navigation, pages
 from repro.utils.i18n import LANGUAGES, catalogue
 from repro.utils.paths import REPORTS, ROOT
 from repro.utils.progress import Steps
@@ -134,7 +133,7 @@ def html(page: Page, document: Document, names: set[str]) -> str:
         document=document,
         tag=LANGUAGE_TAGS[language],
         others=[(other, LANGUAGE_TAGS[other], LANGUAGE_NAMES[other]) for other in LANGUAGES if other != language],
-        navigation=navigation(_),
+        navigation=navigation(_, content().hosts),
         words=words(_),
         description=_plain(document.lead)[:DESCRIPTION],
         policy=POLICY,

@@ -282,17 +282,27 @@ def _row(claim: Claim) -> dict:
         "expected_on_v100": None if claim.expected is None else f"{claim.expected:.5g}",
         "expected_within_factor": None if claim.within is None else f"{claim.within:.2f}",
         "coverage": claim.coverage,
-        "measured": None if measured is None else f"{measured.value:.6g}",
-        "repeats": None if measured is None else str(measured.repeats),
-        "program": measured and measured.program,
-        "hardware": measured and measured.gpu,
-        "verdict": measured.outcome if measured else "not-measured",
-        "confidence": f"{measured.confidence:.3f}" if measured and measured.confidence else None,
-        "run": measured and measured.kept_run.run.id,
-        "evidence": measured and f"reports/reproduced/{measured.host}/runs/{measured.kept_run.run.path.name}",
-        "row": measured and measured.row,
+        **measured_columns(measured),
         "check": claim.command or None,
         "needs": f"{claim.needs} {claim.gpu.removeprefix('Tesla ')}",
         "minutes": None if claim.minutes is None else f"{claim.minutes:.0f}",
         "reproduced_within": f"{claim.allowed:.4f}" if case.ported else None,
+    }
+
+
+def measured_columns(measured: MeasuredClaim | None) -> dict:
+    """The columns on what was measured of a claim."""
+    if measured is None:
+        names = ("measured", "repeats", "program", "hardware", "verdict", "confidence", "run", "evidence", "row")
+        return {**dict.fromkeys(names), "verdict": "not-measured"}
+    return {
+        "measured": f"{measured.value:.6g}",
+        "repeats": str(measured.repeats),
+        "program": measured.program,
+        "hardware": measured.gpu,
+        "verdict": measured.outcome,
+        "confidence": f"{measured.confidence:.3f}" if measured.confidence else None,
+        "run": measured.kept_run.run.id,
+        "evidence": f"reports/reproduced/{measured.host}/runs/{measured.kept_run.run.path.name}",
+        "row": measured.row,
     }

@@ -8,7 +8,7 @@ from itertools import groupby
 from repro.planning.derived import NO_PORT
 from repro.planning.plan import verdict_looks
 from repro.published.claim_ids import MEMORY, METRICS, SPEEDUP, THROUGHPUT, anchor
-from repro.report.document import Block, Cell, Code, Column, Document, Items, Section, Table, Text
+from repro.report.document import Block, Cell, Code, Document, Items, Section, Table, Text
 from repro.report.published.audit import SEVERITIES
 from repro.report.run.programs import PROGRAMS
 from repro.report.run.verdicts import OUTCOMES
@@ -85,30 +85,32 @@ def _compared(_: Translate, comparisons: Iterable[dict]) -> Section:
             "the ratio can be compared; pages of hosts have those of shrunk layouts."
         )
     )
-    columns = (
-        Column(_("Claim"), filtered=True),
-        Column(_("Published"), numeric=True),
-        Column(_("Source"), minor=True),
-        Column(_("Audit"), filtered=True, minor=True),
-        Column(_("Measured"), numeric=True),
-        Column(_("Program"), filtered=True, minor=True),
-        Column(_("Hardware"), filtered=True, minor=True),
+    fields = (
+        Field(_("Claim"), lambda row: Cell(row["id"], anchor=anchor(row["id"])), filtered=True),
+        Field(_("Published"), lambda row: float(row["published"]), _times),
+        Field(_("Source"), lambda row: f"[{row['place']}]({row['source']})", minor=True),
+        Field(
+            _("Audit"),
+            lambda row: _consistent(_) if row["audit"] == "consistent" else _("see the audit"),
+            filtered=True,
+            minor=True,
+        ),
+        Field(_("Measured"), lambda row: row["measured"] and float(row["measured"]), _times),
+        Field(
+            _("Program"), lambda row: _(PROGRAMS[row["program"]]) if row["program"] else "–", filtered=True, minor=True
+        ),
+        Field(_("Hardware"), lambda row: row["hardware"] or "–", filtered=True, minor=True),
     )
-    rows = tuple(
-        (
-            Cell(comparison["id"], anchor=anchor(comparison["id"])),
-            Cell(f"×{comparison['published']}", float(comparison["published"])),
-            Cell(f"[{comparison['place']}]({comparison['source']})"),
-            Cell(_("consistent"), tone="good") if comparison["audit"] == "consistent" else Cell(_("see the audit")),
-            Cell(f"×{float(comparison['measured']):.3f}", float(comparison["measured"]))
-            if comparison["measured"]
-            else Cell("–", 0.0),
-            Cell(_(PROGRAMS[comparison["program"]]) if comparison["program"] else "–"),
-            Cell(comparison["hardware"] or "–"),
-        )
-        for comparison in comparisons
-    )
-    return Section("comparisons", _("Compared with other frameworks"), (text, Table("comparisons", columns, rows)))
+    whole = table("comparisons", comparisons, fields)
+    return Section("comparisons", _("Compared with other frameworks"), (text, whole))
+
+
+def _times(ratio: float | None) -> Cell:
+    return number(ratio, lambda value: f"×{value:.3f}")
+
+
+def _consistent(_: Translate) -> Cell:
+    return Cell(_("consistent"), tone="good")
 
 
 def _published(claim: Claim) -> Cell:
@@ -121,7 +123,7 @@ def _audit(_: Translate, claim: Claim) -> Cell:
     order = list(SEVERITIES)
     worst = min((order.index(finding.severity) for finding in claim.findings), default=None)
     if worst is None:
-        return Cell(_("consistent"), tone="good")
+        return _consistent(_)
     return Cell(_(SEVERITIES[order[worst]]), tone="bad" if order[worst] == "error" else "muted")
 
 
@@ -157,7 +159,7 @@ def _case(_: Translate, claims: list[Claim]) -> Section:
             page=f"report-{case.report}.html", file=first.report.path
         ),
         *(
-            _("Audit, {figure}: {text} ([{id}](audit.html#{anchor}))").format(
+            _("Audit, {figure}: {text} ([{id}](published.html#{anchor}))").format(
                 figure=_(NAMES[claim.metric]), text=finding.rule.text(_), id=finding.id, anchor=claim.anchor
             )
             for claim in claims

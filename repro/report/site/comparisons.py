@@ -11,7 +11,7 @@ from repro.published.audit.findings import PEERS
 from repro.published.comparisons import Comparison, comparisons
 from repro.report.host.results import MeasuredHost
 from repro.report.host.run import KeptRun
-from repro.report.site.claims import AS_PUBLISHED, DERIVED, NOT_RUN, OTHERWISE, MeasuredClaim, command
+from repro.report.site.claims import AS_PUBLISHED, DERIVED, NOT_RUN, OTHERWISE, MeasuredClaim, command, measured_columns
 
 METRIC = "ratio"
 PROGRAMS = {"Megatron-LM": "megatron-unfused"}
@@ -56,14 +56,7 @@ def _row(comparison: Comparison, audit: Audit, hosts: Iterable[MeasuredHost]) ->
         "place": f"OneFlow {comparison.version} {comparison.oneflow} / {peer.framework} {peer.version} {peer.throughput} {peer.unit}",
         "audit": "; ".join(findings) or "consistent",
         "coverage": beside if measured is None else OTHERWISE if measured.program == "tuned" else AS_PUBLISHED,
-        "measured": measured and f"{measured.value:.6g}",
-        "repeats": measured and str(measured.repeats),
-        "program": measured and measured.program,
-        "hardware": measured and measured.gpu,
-        "verdict": measured.outcome if measured else "not-measured",
-        "run": measured and measured.kept_run.run.id,
-        "evidence": measured and f"reports/reproduced/{measured.host}/runs/{measured.kept_run.run.path.name}",
-        "row": measured and measured.row,
+        **measured_columns(measured),
         "check": f"{command([case])} BASELINES={PROGRAMS[peer.framework]}"
         if case and peer.framework in PROGRAMS
         else None,

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Sequence
 from repro.analysis.verdict import DECIDED
 from repro.published.audit.engine import Audit
 from repro.published.audit.findings import Finding
-from repro.published.cases import Case
+from repro.published.cases import Case, Report
 from repro.published.claim_ids import THROUGHPUT
-from repro.report.document import Block, Cell, Code, Column, Document, Figure, Items, Section, Table, Text
+from repro.report.document import Block, Cell, Code, Document, Figure, Items, Section, Text
 from repro.report.host.results import MeasuredHost
 from repro.report.names import listed
 from repro.report.run.verdicts import meaning
 from repro.report.site import speed
 from repro.report.site.claims import AS_PUBLISHED, DERIVED, OTHERWISE, Claim
-from repro.report.tables import figure
+from repro.report.tables import Field, count, table
 from repro.utils.i18n import N_, Translate, catalogue
 
 TITLE = N_("Do OneFlow's published training benchmarks hold?")
@@ -53,8 +53,8 @@ def build(
 def result(_: Translate, audit: Audit, hosts: Sequence[MeasuredHost], claims: Sequence[Claim]) -> list[Block]:
     """The first screen: the answer in a sentence, what it rests on, and what was measured."""
     concluded = (*_concluded(_, hosts, claims), _measured(_, hosts, claims))
-    table = speed.table(_, hosts)
-    shown: tuple[Block, ...] = (table, Text(speed.how_to_read(_))) if table else ()
+    ratios = speed.table(_, hosts)
+    shown: tuple[Block, ...] = (ratios, Text(speed.how_to_read(_))) if ratios else ()
     rest = Items((_audited(_, audit, claims), _published(_, audit)))
     return [Text(short(_, claims)), Items(concluded), *shown, rest]
 
@@ -108,7 +108,7 @@ def _audited(_: Translate, audit: Audit, claims: Sequence[Claim]) -> str:
     errors = sum(finding.severity == "error" for finding in findings)
     wrong = _wrong(claims)
     text = _(
-        "**Audited:** {comparisons} comparisons of the published figures gave [{findings} findings](audit.html), {errors} of them errors."
+        "**Audited:** {comparisons} comparisons of the published figures gave [{findings} findings](published.html#audit), {errors} of them errors."
     )
     text = text.format(comparisons=sum(check.compared for check in audit.checks), findings=len(findings), errors=errors)
     if findings:
@@ -129,27 +129,27 @@ def _weightiest(_: Translate, findings: Sequence[Finding]) -> str:
 def _measured(_: Translate, hosts: Sequence[MeasuredHost], claims: Sequence[Claim]) -> str:
     """How many cases were run on what."""
     every = [claim for claim in claims if claim.metric == THROUGHPUT]
-    count = Counter(claim.coverage for claim in every)
+    levels = Counter(claim.coverage for claim in every)
     gpus = speed.short_names([host for host in hosts if host.measured]).values()
     if not gpus:
         return _("**Measured:** nothing yet, so there is no verdict.")
     text = _("**Measured:** {ran} of the {cases} cases on {gpus}: {forms}.").format(
-        ran=sum(count[level] for level in (AS_PUBLISHED, OTHERWISE, DERIVED)),
+        ran=sum(levels[level] for level in (AS_PUBLISHED, OTHERWISE, DERIVED)),
         cases=len({claim.case.name for claim in every}),
         gpus=listed(_, gpus),
-        forms=_(", ").join(_forms(_, count)),
+        forms=_(", ").join(_forms(_, levels)),
     )
     return _("{text} {more}").format(text=text, more=scaling) if (scaling := speed.scaling(_, hosts)) else text
 
 
-def _forms(_: Translate, count: Counter[str]) -> Iterator[str]:
+def _forms(_: Translate, levels: Counter[str]) -> Iterator[str]:
     """How many cases ran in which form; nothing of a form in which none did."""
     forms = {
         AS_PUBLISHED: _("{n} in their published configuration"),
         OTHERWISE: _("{n} only with the tuned program"),
         DERIVED: _("{n} on fewer GPUs or for fewer iterations"),
     }
-    return (text.format(n=count[level]) for level, text in forms.items() if count[level])
+    return (text.format(n=levels[level]) for level, text in forms.items() if levels[level])
 
 
 def _concluded(_: Translate, hosts: Sequence[MeasuredHost], claims: Sequence[Claim]) -> list[str]:
@@ -190,31 +190,26 @@ def _outcomes(claims: Sequence[Claim]) -> Counter[str]:
 
 def reports(_: Translate, language: str, audit: Audit, claims: Sequence[Claim]) -> Section:
     """A row per report: what it published, what the audit found, how much was run."""
-    rows = []
-    for report in audit.material.reports:
-        cases = audit.material.cases_of(report)
-        findings = audit.counted(report.id)
-        most = max(cases, key=lambda case: float(case.published.throughput))
-        ran = sum(
-            claim.report.id == report.id and claim.metric == THROUGHPUT and bool(claim.measured) for claim in claims
-        )
-        rows.append(
-            (
-                Cell(f"[{report.title[language]}](report-{report.id}.html)"),
-                figure(len(cases), 0),
-                Cell(_("{value} on {gpus} GPUs").format(value=most.published.throughput, gpus=most.layout.world_size)),
-                figure(len(findings), 0),
-                figure(sum(finding.severity == "error" for finding in findings), 0),
-                Cell(f"{ran} / {len(cases)}", ran),
-            )
-        )
-    columns = (
-        Column(_("Report")),
-        Column(_("Cases"), numeric=True),
-        Column(_("Highest throughput (samples/s)"), minor=True),
-        Column(_("Findings"), numeric=True),
-        Column(_("Errors"), numeric=True),
-        Column(_("Run again"), numeric=True),
+
+    def highest(report: Report) -> str:
+        most = max(audit.material.cases_of(report), key=lambda case: float(case.published.throughput))
+        return _("{value} on {gpus} GPUs").format(value=most.published.throughput, gpus=most.layout.world_size)
+
+    def run_again(report: Report) -> Cell:
+        mine = [claim for claim in claims if claim.report.id == report.id and claim.metric == THROUGHPUT]
+        ran = sum(bool(claim.measured) for claim in mine)
+        return Cell(f"{ran} / {len(mine)}", ran)
+
+    def errors(report: Report) -> int:
+        return sum(finding.severity == "error" for finding in audit.counted(report.id))
+
+    fields = (
+        Field(_("Report"), lambda report: f"[{report.title[language]}](report-{report.id}.html)"),
+        Field(_("Cases"), lambda report: len(audit.material.cases_of(report)), count),
+        Field(_("Highest throughput (samples/s)"), highest, minor=True),
+        Field(_("Findings"), lambda report: len(audit.counted(report.id)), count),
+        Field(_("Errors"), errors, count),
+        Field(_("Run again"), run_again, numeric=True),
     )
     caption = _(
         "The published reports. “Run again” counts cases run in their published configuration, on any GPU and with "
@@ -225,7 +220,9 @@ def reports(_: Translate, language: str, audit: Audit, claims: Sequence[Claim]) 
             "Every published figure, with its source, audit result, expectation and measurement, is in the [claims table](claims.html)."
         )
     )
-    return Section("reports", _("What was published"), (text, Table("reports", columns, tuple(rows), caption)))
+    return Section(
+        "reports", _("What was published"), (text, table("reports", audit.material.reports, fields, caption))
+    )
 
 
 def _reproduce(_: Translate) -> Section:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -17,13 +17,13 @@ from repro.report.host.coverage import every_unit, levels
 from repro.report.host.figures import coverage_figure
 from repro.report.host.results import MeasuredHost, hosts, load
 from repro.report.perfmodel import page as model_page
-from repro.report.perfmodel.figures import figures as model_figures
 from repro.report.published import history
 from repro.report.published import page as published_page
 from repro.report.published.figures import published_figure_specs
-from repro.report.site import claims_page, home, lists, reproduce
+from repro.report.site import claims_page, home, reproduce, speed
 from repro.report.site.claims import Claim, claims
 from repro.report.site.comparisons import comparison_rows
+from repro.utils.i18n import Translate
 from repro.utils.paths import REPORTS, ROOT
 
 Build = Callable[[str, Path], Document]
@@ -61,17 +61,28 @@ def pages(content: Content) -> list[Page]:
     """All pages; the slowest first, so that they are made first where several are made at once."""
     return [
         Page("model", "model", _model, REPORTS / "model"),
-        *(Page(f"host-{host.name}", "measured", _host(host), host.folder) for host in content.hosts),
+        *(Page(f"host-{host.name}", f"host-{host.name}", _host(host), host.folder) for host in content.hosts),
         *_published(content.audit),
         Page("index", "index", lambda language, folder: _home(content, language, folder)),
         Page("claims", "claims", lambda language, folder: _claims(content, language)),
-        Page("audit", "audit", lambda language, folder: lists.audited(language, content.audit)),
         Page("method", "method", lambda language, folder: method.build(language), method.FOLDER),
-        Page("measured", "measured", lambda language, folder: lists.measured(language, content.hosts)),
         Page(
             "reproduce", "reproduce", lambda language, folder: reproduce.build(language, content.claims, content.hosts)
         ),
     ]
+
+
+def navigation(_: Translate, hosts: Sequence[MeasuredHost]) -> tuple[tuple[str, str], ...]:
+    """The pages that every page links to, in order."""
+    return (
+        ("index", _("Home")),
+        ("claims", _("Claims")),
+        ("published", _("Published")),
+        *((f"host-{name}", gpu) for name, gpu in speed.short_names(hosts).items()),
+        ("method", _("Method")),
+        ("model", _("Model")),
+        ("reproduce", _("Reproduce")),
+    )
 
 
 def _claims(content: Content, language: str) -> Document:
@@ -81,9 +92,10 @@ def _claims(content: Content, language: str) -> Document:
 def _published(result: Audit) -> Iterator[Page]:
     for report in result.material.reports:
         yield Page(f"report-{report.id}", "published", _report(result, report.id), published_page.FOLDER)
-    yield Page("published", "published", lambda language, folder: lists.published(language, result))
+    base = published_page.FOLDER
+    yield Page("published", "published", lambda language, folder: published_page.index(result, language, base), base)
     entries = result.material.history
-    yield Page("history", "published", lambda language, folder: history.build(entries, language), published_page.FOLDER)
+    yield Page("history", "published", lambda language, folder: history.build(entries, language), base)
 
 
 def _report(result: Audit, name: str) -> Build:
@@ -97,7 +109,7 @@ def _report(result: Audit, name: str) -> Build:
 
 def _model(language: str, folder: Path) -> Document:
     story = _story()
-    return model_page.build(story, language, model_figures(story.results, folder, language))
+    return model_page.build(story, language, model_page.figures(story.results, folder, language))
 
 
 @cache

@@ -4,11 +4,10 @@ from itertools import pairwise
 
 import pytest
 
-from repro.report.charts.canvas import SIZE, STYLES, WIDTH, text_width
+from repro.report.charts.canvas import SIZE, WIDTH, text_width
 from repro.report.charts.coverage import CoverageChart, CoveredCase
 from repro.report.charts.forest import ForestChart, ForestPoint, ForestRow
 from repro.report.charts.lines import GridChart, LineChart, Series
-from repro.report.charts.overlay import OverlayChart, OverlayLine, OverlayPanel
 from repro.report.charts.rows import BarChart, DotChart, Panel
 from repro.report.charts.stacked import Part, StackedChart
 
@@ -20,7 +19,6 @@ POINTS = ((1, 1.0), (8, 0.967), (32, 0.93))
 CHARTS = [
     ForestChart(LONG, LONG, (WIDE,) * 2, ((WIDE, (ForestRow(NAME, ((ForestPoint(0, 0.9, (0.8, 1.0)),), ())),)),), (WIDE, NAME)),
     ForestChart("t", "s", ("",), ((f"{WIDE} (hidden size x layers)", (ForestRow("1x1", ((ForestPoint(0, 0.9, None),),)),)),), (WIDE,)),
-    OverlayChart("t", "s", "GPUs", (OverlayPanel(WIDE, (OverlayLine("bs 24, sharded", POINTS, (), STYLES[0]),)),) * 3, (WIDE, WIDE)),
     CoverageChart("t", "s", tuple(CoveredCase(WIDE, NAME, n, 0) for n in (1, 8)), ("a", "b", "c", "d"), "GPUs"),
     BarChart(LONG, LONG, (NAME, WIDE), (Panel("", ((12565.0, 12565.0), (1.0, None))),), (WIDE, NAME), limit=(WIDE, 13000.0)),
     DotChart("t", "s", (NAME, WIDE), ((12565.0, 3.0), (1.0, 2.0)), (WIDE, NAME), notes=("+15.2%", "−0.3%")),

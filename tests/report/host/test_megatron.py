@@ -8,7 +8,7 @@ import pytest
 from repro.analysis.ratio import Ratio
 from repro.published.cases import load_catalogue
 from repro.published.figures import load_peers
-from repro.report.charts.series import AS_PUBLISHED, NAMES, PORT, style
+from repro.report.charts.series import AS_PUBLISHED, PORT, style
 from repro.report.document import Figure
 from repro.report.host import page as host_page
 from repro.report.host.answer import believed, by_model
@@ -177,13 +177,14 @@ def test_a_single_session_decides_nothing(megatron_host):
 
 def test_a_series_has_one_colour_in_all_figures_of_the_page(megatron_host):
     charts = {spec.id: spec.chart(ENGLISH) for spec in figure_specs(megatron_host)}
-    assert {"ratios", "megatron", "efficiency", "memory"} <= set(charts)
+    assert {"ratios", "megatron", "efficiency-1", "memory"} <= set(charts)
     over = {
         name.removeprefix("over "): look
         for name, look in zip(charts["ratios"].series, charts["ratios"].styles, strict=True)
     }
     assert over == {name: style(name) for name in EVERY_BASELINE if name.startswith("pytorch")}
     assert charts["memory"].styles == tuple(map(style, (AS_PUBLISHED, PORT, "tuned")))
-    lines = [line for panel in charts["efficiency"].panels for line in panel.lines]
-    assert {line.style for line in lines} == {style(name) for name in NAMES.values()}
+    looks = {line.label: line.style for line in charts["efficiency-1"].series}
+    assert (looks["OneFlow"], looks["OneFlow (tuned)"]) == (style(PORT), style("tuned"))
+    assert looks["published, V100"] == style(AS_PUBLISHED)
     assert cells(host_page.by_layout(ENGLISH, megatron_host, [])[0])

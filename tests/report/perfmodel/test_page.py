@@ -8,8 +8,7 @@ from repro.perfmodel.constants import load_calibration
 from repro.perfmodel.validation import load_measurements
 from repro.published.cases import load_catalogue
 from repro.report.document import markdown
-from repro.report.perfmodel.figures import figures
-from repro.report.perfmodel.page import FOLDER, build, tell
+from repro.report.perfmodel.page import FOLDER, build, figures, tell
 from repro.utils.i18n import LANGUAGES
 from tests.support.paths import ROOT
 
