@@ -121,12 +121,12 @@ def _reports(data: ReportData, named: dict[str, Case]) -> dict[str, tuple[Case, 
 
 def _memory(_: Translate, cases: list[Case]) -> Table:
     """The performance model's memory of each pipeline stage on the published GPUs."""
-    cluster, calibration = describe(PUBLISHED_CLUSTER), default_calibration()
+    cluster, constants = describe(PUBLISHED_CLUSTER), default_calibration().constants
     rows = []
     for case in cases:
         job = ModelJob.of(case)
-        totals = [stage_memory.total_mib for stage_memory in stage_memories(job, stages(job), calibration.constants)]
-        expected = expect(case, cluster, calibration)
+        totals = [stage_memory.total_mib for stage_memory in stage_memories(job, stages(job), constants)]
+        expected = expect(case, cluster)
         present = cluster.gpu.memory_mib
         surely = expected.memory_mib * (1 + expected.memory_uncertainty) <= present
         rows.append(
