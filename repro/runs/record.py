@@ -94,6 +94,9 @@ class Run:
             )
         if not ID.fullmatch(run_id) or not (folder / "run.json").is_file():
             present = cls.latest(runs)
+            if not run_id and not present:
+                elsewhere = f"; {option}= names one that is elsewhere" if option else ""
+                raise RecordError(f"there is no run in {runs}/{elsewhere}")
             hint = f"the latest: {', '.join(present)}" if present else f"there is none in {runs}/"
             raise RecordError(f"{_given(run_id, option)}: no such run; {hint}")
         return cls(folder)
