@@ -73,7 +73,7 @@ def _cluster(_: Translate, environment: Environment) -> list[tuple[str, str]]:
         "GPU": [f"{count} × {gpu}" for gpu, count in gpus.items()] or ([_("none")] if nodes else []),
         _("Driver"): [gpu.get("driver_version", "") for gpu in environment.gpus],
     }
-    known = {item: "; ".join(dict.fromkeys(filter(None, values))) for item, values in facts.items()}
+    value_of = {item: "; ".join(dict.fromkeys(filter(None, values))) for item, values in facts.items()}
     network = f"`{cluster['interface']}`" + (f", InfiniBand `{cluster['hca']}`" if cluster["hca"] else "")
     image = cluster["image"]
     runtime = cluster.get("runtime", "docker")
@@ -82,7 +82,7 @@ def _cluster(_: Translate, environment: Environment) -> list[tuple[str, str]]:
     return [
         (_("Cluster"), cluster["name"]),
         (_("Node names"), ", ".join(nodes) or _("not known: no fingerprint was taken")),
-        *((item, value) for item, value in known.items() if value),
+        *((item, value) for item, value in value_of.items() if value),
         (_("Network"), network),
         (_("Image"), ran),
     ]
