@@ -160,12 +160,12 @@ def _below(generator: random.Random, repeats: int, correlation: float, shared: f
 
 
 @cache
-def student_coverage(sessions: int) -> float:
-    """How often Student's t of 95% holds the mean of skewed sessions: their deviations are exponential, rarely far too slow."""
+def student_coverage(sessions: int, confidence: float = 0.95) -> float:
+    """How often Student's t holds the mean of skewed sessions: their deviations are exponential, rarely far too slow."""
     generator = random.Random(SEED)
     hits = 0
     for _ in range(TRIALS):
         sample = [math.exp(1 - generator.expovariate(1)) for _ in range(sessions)]
-        interval = geometric_interval(sample)
+        interval = geometric_interval(sample, confidence)
         hits += bool(interval and max(interval.low, 1 / interval.high) <= 1)
     return hits / TRIALS
