@@ -119,7 +119,7 @@ def pinned_baseline(task: str, variables: Mapping[str, str]) -> str | None:
         return None
     if python == CU102:
         return PINNED_BASELINES[1]
-    wanted = variables.get("BASELINES", "") not in ("", "0") and not python and not in_image
+    wanted = variables.get("BASELINES", "") not in ("", "0", "none") and not python and not in_image
     return PINNED_BASELINES[0] if wanted else None
 
 

@@ -312,6 +312,7 @@ def test_what_trains_elsewhere_or_not_at_all_needs_no_trainers(variables):
         ("bench", {"BASELINE_PYTHON": "cu102"}, "BASELINE_CU102"),
         ("reproduce", {"BASELINES": "pytorch-unfused", "BASELINE_PYTHON": "cu102"}, "BASELINE_CU102"),
         ("bench", {"BASELINES": "pytorch", "BASELINE_PYTHON": "/usr/bin/python3"}, None),
+        ("bench", {"BASELINES": "none"}, None),
         ("bench", {"BASELINES": "pytorch", "CLUSTER": "v100"}, None),
         ("bench", {"BASELINES": "pytorch", "RUNTIME": "docker"}, None),
         ("bench", {"BASELINE_PYTHON": "cu102", "RUNTIME": "docker"}, "BASELINE_CU102"),

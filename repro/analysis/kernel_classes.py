@@ -73,6 +73,7 @@ as cuDNN's kernels of that kind do.
 TITLES = {name: title for name, title, _pattern in CLASSES}
 PATTERNS = [(name, re.compile(pattern)) for name, *_title, pattern in (*FUSED, *CLASSES)]
 NOISE = re.compile(r"^void |\(anonymous namespace\)::|\bat::native::|\bstd::")
+SHOWN = 90
 
 
 def class_of(kernel: str) -> str:
@@ -80,7 +81,7 @@ def class_of(kernel: str) -> str:
     return next(name for name, pattern in PATTERNS if pattern.search(kernel))
 
 
-def short_name(kernel: str, length: int = 90) -> str:
-    """A kernel's name without what says nothing, in at most `length` characters."""
+def short_name(kernel: str) -> str:
+    """A kernel's name without what says nothing, in at most SHOWN characters."""
     name = NOISE.sub("", kernel)
-    return name if len(name) <= length else name[: length - 1] + "…"
+    return name if len(name) <= SHOWN else name[: SHOWN - 1] + "…"

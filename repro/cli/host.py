@@ -14,7 +14,7 @@ from repro.cli.options import LOCAL, REMOTE, AttemptOptions, LibraryOptions, ref
 from repro.cli.session import OF_ANY_RUN, chosen_cases
 from repro.cli.settings import Exit, Invocation, OptionError, OptionTask, task
 from repro.models.registry import spec_of
-from repro.planning.baselines import variants_of
+from repro.planning.baselines import NONE, variants_by_default, variants_of
 from repro.planning.plan import Wanted, make_plan, refuse_idle, runnable
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
 from repro.runs.files import read_json
@@ -83,8 +83,10 @@ def reproduce(
     planned = _planned(model, cases, steps=steps, cluster=cluster, scale=scale, gpus=gpus)
     outer = {name: text for name, text in invocation.texts.items() if name != "HOST"}
     commands = [Step(step.task, step.given(outer, options_of(step.task))) for step in planned]
-    if baselines and not cluster:
-        commands = with_runnable(commands, baselines, gpus)
+    if not cluster:
+        named = variants_of(baselines)
+        default = variants_by_default(baseline_python, precision) if baseline_python and not baselines else ()
+        commands = with_runnable(commands, named or default, gpus, named=bool(named))
     journal = Journal(runs / f"reproduce-{host}.json")
 
     heed_signals()
@@ -238,9 +240,8 @@ class Step:
         } | self.variables
 
     def with_baselines(self, names: Iterable[str]) -> Step:
-        """The step with these baselines, or without any."""
-        others = {name: value for name, value in self.variables.items() if name not in ("BASELINES", "BASELINE_PYTHON")}
-        return Step(self.task, self.variables | {"BASELINES": ",".join(names)} if names else others)
+        """The step with these baselines, or expressly without any; BASELINE_PYTHON may have libraries that it needs."""
+        return Step(self.task, self.variables | {"BASELINES": ",".join(names) or NONE})
 
     def going_on(self, run: str) -> Step:
         """The step that goes on with its run, which knows what was planned."""
@@ -298,18 +299,21 @@ def plan_cluster_steps(cases: Iterable[Case], tasks: Iterable[str] = STEPS, rehe
     return steps + [Step(task) for task in CLUSTER_STEPS if task in tasks and task not in dropped]
 
 
-def with_runnable(steps: list[Step], names: tuple[str, ...], gpus: int) -> list[Step]:
-    """The steps, each with those of the baselines that can run one of its cases on one machine.
+def with_runnable(steps: list[Step], names: tuple[str, ...], gpus: int, named: bool = True) -> list[Step]:
+    """The steps, each with those of the baselines that can run one of its cases on one machine; as they are without any.
 
-    PlanError for a baseline that none of them can run.
+    PlanError for a baseline that was `named` and that none of them can run, and if there is none by default that one can.
     """
-    units = [_units(step, gpus) if "BASELINES" in step.variables else () for step in steps]
+    asking = {"BASELINES", "BASELINE_PYTHON"} if names else set()
+    units = [_units(step, gpus) if asking & step.variables.keys() else () for step in steps]
     if every := [unit for of_step in units for unit in of_step]:
-        refuse_idle(every, names)
-    return [
-        step.with_baselines(runnable(of_step, names)) if of_step else step
-        for step, of_step in zip(steps, units, strict=True)
-    ]
+        refuse_idle(every, names, named)
+    chosen = []
+    for step, of_step in zip(steps, units, strict=True):
+        fitting = runnable(of_step, names)
+        as_it_is = not of_step or (fitting and not named)
+        chosen.append(step if as_it_is else step.with_baselines(fitting))
+    return chosen
 
 
 def _units(step: Step, gpus: int) -> tuple[Unit, ...]:

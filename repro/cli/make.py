@@ -74,7 +74,7 @@ def check(name: str) -> int:
             elif "model" in task.options:
                 from repro.runs.record import RUNS, Run
 
-                Run.open(values["run"], values.get("runs") or RUNS)
+                Run.open(values["run"], values.get("runs") or RUNS, option="RUN")
             if values.get("cluster"):
                 from repro.cluster.inventory import inventory_folder
 

@@ -118,5 +118,7 @@ def parse(invocation: Invocation, log: str | None = None) -> None:
 
     if not log:
         raise OptionError("LOG=FILE: name the log to read")
+    if not Path(log).exists():
+        raise OptionError(f"LOG={log}: no such file")
     with exit_statuses(FAILED):
         print_json(summary(log))

@@ -66,7 +66,7 @@ def _check_run(values: Mapping[str, Any]) -> None:
     """Refuse a run that there is not."""
     from repro.runs.record import Run
 
-    Run.find(values["run"] or None, values["runs"])
+    Run.find(values["run"] or None, values["runs"], option="RUN")
 
 
 @task(run=RUN, host="every kept run of this host instead")
@@ -203,7 +203,7 @@ def _keep(run: str, runs: Path, host: str, named: str | None) -> None:
     from repro.runs.record import Run
 
     folder = _preflight(run, runs)
-    source = folder or Run.find(run, runs).path
+    source = folder or Run.find(run, runs, option="RUN").path
     target = runs_of(host) / (source.name.removesuffix(ARCHIVE) + ARCHIVE)
     key, signer = chosen_key(host, digests.signer(host, target.parents[2] / digests.NAME), named)
     with exit_statuses(FAILED), reading(source):
@@ -259,7 +259,7 @@ def _run(name: str | None, runs: Path) -> Run:
     """The run of this name, folder or archive; without one the latest, with those before it on standard error."""
     from repro.runs.record import Run
 
-    run = Run.find(name or None, runs)
+    run = Run.find(name or None, runs, option="RUN")
     if not name:
         before = Run.latest(runs)[1:]
         print(f"RUN={run.id}, the latest{'; before it: ' + ', '.join(before) if before else ''}", file=sys.stderr)

@@ -73,7 +73,7 @@ class Session:
 
         if not self.options.run:
             return None
-        run = Run.open(self.options.run, self.options.runs)
+        run = Run.open(self.options.run, self.options.runs, option="RUN")
         check_recordable(run)
         plan = run.description().plan
         if plan.kind != kind:

@@ -34,7 +34,7 @@ OPTIONS = {
     "baseline_python": "an interpreter with PyTorch for the baselines, which run interleaved with OneFlow, or cu102 for the "
     "pinned PyTorch 1.12.1 of CUDA 10.2 (default with baselines: the pinned one of docker/baseline.lock)",
     "attempt_timeout": "seconds after which an attempt is ended, whatever it prints (default: 3600)",
-    "baselines": f"baselines to run: {', '.join(VARIANTS)} (default: {', '.join(DEFAULT)})",
+    "baselines": f"baselines to run: {', '.join(VARIANTS)}; or none (default with baseline_python: {', '.join(DEFAULT)})",
     "batch": "global batch size (default: 4 per GPU)",
     "bundle": "folder of the offline bundle",
     "ca": "file with CA certificates that the build trusts",

@@ -112,14 +112,12 @@ def predict(job: ModelJob, cluster: ClusterModel, constants: Constants) -> Predi
     return Prediction(seconds, memory(job, line, constants), job.global_batch / seconds.total)
 
 
-def expect(
-    case: Case, cluster: ClusterModel, calibration: Calibration | None = None, program: str = PUBLISHED_PROGRAM
-) -> Expectation:
-    """What to expect of a case by one of the programs on a cluster.
+def expect(case: Case, cluster: ClusterModel, program: str = PUBLISHED_PROGRAM) -> Expectation:
+    """What to expect of a case by one of the programs on a cluster, with the calibration in the repository.
 
     ValueError where the case needs more GPUs than the cluster has.
     """
-    calibration = calibration or default_calibration()
+    calibration = default_calibration()
     group = cluster.gpu.generation, program, case.model
     predicted = predict(ModelJob.of(case, program), cluster, calibration.constants_of(group))
     fitted_here = cluster.gpu.name == FITTED_ON

@@ -19,6 +19,8 @@ from repro.utils.paths import PACKAGE
 
 OF_TF32 = ("pytorch-tf32",)
 """The variants by default beside OneFlow in TF32: those that compute in it."""
+NONE = "none"
+"""In place of the names of variants: no baseline, whatever BASELINE_PYTHON names, whose libraries OneFlow may still use."""
 SCRIPT = PACKAGE / "baselines" / "run.py"
 PATIENCE_S = 120
 PROBE = """
@@ -67,7 +69,7 @@ def baseline_program(
     python : BASELINE_PYTHON, an interpreter that has PyTorch and NumPy, or "cu102" for the pinned one of the published
         era; without it, the pinned one of today.
     command : what replaces that interpreter and the baselines' script, unchecked.
-    names : BASELINES, names of variants separated by commas.
+    names : BASELINES, names of variants separated by commas, or NONE.
     gpus : how many GPUs the run uses; PyTorch must see as many.
     precision : PRECISION, None for each case's own.
     image : gives the image of today's pinned environment, where ranks run in images.
@@ -77,8 +79,10 @@ def baseline_program(
     PlanError
         A variant is unknown, or the interpreter cannot run the baselines; the message says what to do.
     """
-    default = OF_ERA if python == CU102 else OF_TF32 if precision == TF32 else DEFAULT
-    variants = variants_of((names or "").replace(" ", ",").split(",")) or default
+    asked = (names or "").replace(" ", ",").split(",")
+    if asked == [NONE]:
+        return None
+    variants = variants_of(asked) or variants_by_default(python, precision)
     if command:
         return BaselineProgram(command, variants=variants)
     if not python and not names:
@@ -95,6 +99,11 @@ def baseline_program(
     if missing := lacking(versions, variants, gpus):
         raise PlanError(f"{named}: {missing}")
     return BaselineProgram((interpreter, str(SCRIPT)), versions, variants, inside.image if inside else "", lock)
+
+
+def variants_by_default(python: str | None, precision: str | None) -> tuple[str, ...]:
+    """The variants where BASELINES names none, in the environment of BASELINE_PYTHON and beside OneFlow in this precision."""
+    return OF_ERA if python == CU102 else OF_TF32 if precision == TF32 else DEFAULT
 
 
 def pinned_python(lock: str) -> Path:
@@ -141,8 +150,10 @@ def _named(python: str) -> str:
 
 
 def variants_of(names: Iterable[str]) -> tuple[str, ...]:
-    """The variants of these names, each once; PlanError for an unknown one."""
+    """The variants of these names, each once, none for NONE alone; PlanError for an unknown one."""
     variants = tuple(dict.fromkeys(name for name in names if name))
+    if variants == (NONE,):
+        return ()
     if unknown := [name for name in variants if name not in VARIANTS]:
         raise PlanError(f"BASELINES={','.join(variants)}: no {', '.join(unknown)}; there are {', '.join(VARIANTS)}")
     return variants

@@ -200,8 +200,7 @@ def _in_turn(units: Sequence[Unit], wanted: Wanted) -> tuple[Unit, ...]:
     for unit in units:
         group = in_programs(unit, wanted.programs, same_losses=unit.config.device == "cpu")
         ordered += [*group, *_baselines(group[0], wanted.baselines)]
-    if wanted.named:
-        refuse_idle(ordered, wanted.baselines)
+    refuse_idle(ordered, wanted.baselines, wanted.named)
     return tuple(ordered)
 
 
@@ -213,16 +212,31 @@ def runnable(units: Iterable[Unit], names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in names if any(refusal(config, name) is None for config in configs))
 
 
-def refuse_idle(units: Sequence[Unit], names: tuple[str, ...]) -> None:
-    """PlanError if a variant can run none of the units; one of those by default may where another of them does."""
-    from repro.models.variants import DEFAULT, refusal
+def refuse_idle(units: Sequence[Unit], names: tuple[str, ...], named: bool = True) -> None:
+    """PlanError if a variant can run none of the units; one of those by default may where another of them does.
+
+    Of variants that nobody `named`, one that can is enough.
+    """
+    from repro.models.variants import DEFAULT
 
     run = set(runnable(units, names))
+    if not named:
+        if units and names and not run:
+            raise PlanError(
+                f"the baselines by default here, {', '.join(names)}, can run none of these cases: {_refusals(units, names)}. "
+                "BASELINES= names others, BASELINES=none runs without any"
+            )
+        return
     for name in sorted(set(names) - run - (set(DEFAULT) if run & set(DEFAULT) else set())):
-        reasons = dict.fromkeys(
-            reason for unit in units if not unit.baseline_of and (reason := refusal(unit.config.as_json(), name))
-        )
-        raise PlanError(f"BASELINES={name} can run none of these cases: {'; '.join(reasons)}")
+        raise PlanError(f"BASELINES={name} can run none of these cases: {_refusals(units, (name,))}")
+
+
+def _refusals(units: Sequence[Unit], names: tuple[str, ...]) -> str:
+    """Why the variants cannot run the units, each reason once."""
+    from repro.models.variants import refusal
+
+    configs = [unit.config.as_json() for unit in units if not unit.baseline_of]
+    return "; ".join(dict.fromkeys(reason for config in configs for name in names if (reason := refusal(config, name))))
 
 
 def _baselines(unit: Unit, names: tuple[str, ...]) -> list[Unit]:

@@ -111,9 +111,9 @@ def _sessions(_: Translate) -> tuple[str, ...]:
     coverages = [student_coverage(n) for n in range(2, MOST_SESSIONS + 1)]
     return (
         _(
-            "A session is a stretch of time on one machine. Runs record an anonymous identity of their machine and of its "
-            "last start; of older runs, the facts that they recorded of it replace these, and a pause of more than "
-            "{hours} hours begins another session."
+            "A session is a stretch of time on one machine, or on nodes that its runs share, whichever controller started "
+            "them. Runs record an anonymous identity of their machine and of its last start; of older runs and of nodes, "
+            "the recorded facts replace these, and a pause of more than {hours} hours begins another session."
         ).format(hours=f"{PAUSE_S / 3600:g}"),
         _(
             "There is one row per configuration, training program and baseline, under whatever name a run had the case. "

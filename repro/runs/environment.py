@@ -85,7 +85,8 @@ class Environment:
     ----------
     host, system, kernel, cpu, cpu_count, cpu_affinity, memory_mib : of this machine, on a cluster of the controller.
     gpus : by the names of nvidia-smi's fields.
-    machine : an anonymous identity, `id` and `start` (`repro.launch.host_environment.identity`); None in older runs.
+    machine : an anonymous identity, `id` and `start` (`repro.launch.host_environment.identity`); None in older runs and
+        for a cluster's nodes.
     stack : libraries and settings besides OneFlow's wheel (`repro.images.stack.Stack.as_json`).
     jit_cache : the cache of compiled GPU code (`repro.images.jit_cache`).
     git_commit, git_changed_files : of the checkout; None without git.

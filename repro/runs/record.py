@@ -84,36 +84,40 @@ class Run:
         return cls(folder)
 
     @classmethod
-    def open(cls, run_id: str, runs: Path = RUNS, option: str = "RUN") -> "Run":
-        """The folder of an existing run, or an error that names the option and those there are."""
+    def open(cls, run_id: str, runs: Path = RUNS, option: str = "") -> "Run":
+        """The folder of an existing run, or an error that names those there are, and the option that named this one."""
         folder = runs / run_id[:SHOWN]
         if is_archive(folder):
             raise RecordError(
-                f"{option}={one_line(run_id, SHOWN)}: an archive is never changed, so no run goes on in it; unpack it into a "
+                f"{_given(run_id, option)}: an archive is never changed, so no run goes on in it; unpack it into a "
                 f"folder of {runs}/, and name that folder"
             )
         if not ID.fullmatch(run_id) or not (folder / "run.json").is_file():
             present = cls.latest(runs)
+            if not run_id and not present:
+                elsewhere = f"; {option}= names one that is elsewhere" if option else ""
+                raise RecordError(f"there is no run in {runs}/{elsewhere}")
             hint = f"the latest: {', '.join(present)}" if present else f"there is none in {runs}/"
-            raise RecordError(f"{option}={one_line(run_id, SHOWN)}: no such run; {hint}")
+            raise RecordError(f"{_given(run_id, option)}: no such run; {hint}")
         return cls(folder)
 
     @classmethod
-    def find(cls, name: str | None, runs: Path = RUNS, option: str = "RUN") -> "Run":
+    def find(cls, name: str | None, runs: Path = RUNS, option: str = "") -> "Run":
         """The run with this name in `runs`, or with this folder or archive anywhere; without a name, the latest.
 
-        RecordError, which names the option, if there is no such run, or if an archive cannot be read or has none.
+        RecordError if there is no such run, or if an archive cannot be read or has none. It names the `option` of a
+        task that was given the name; without one, only the name.
         """
         if name and (any(len(os.fsencode(part)) > 255 for part in name.split("/")) or "\0" in name):
             return cls.open(name, runs, option)
         if name and is_archive(Path(name)):
             file = next((path for path in (Path(name), runs / name) if path.is_file()), None)
             if file is None:
-                raise RecordError(f"{option}={name}: no such archive, neither here nor in {runs}/")
+                raise RecordError(f"{_given(name, option)}: no such archive, neither here nor in {runs}/")
             run = cls(_named(file.resolve(), option))
             if not (run.files / "run.json").is_file():
                 raise RecordError(
-                    f"{option}={name}: there is no run.json in it; name an archive that `make archive` wrote"
+                    f"{_given(name, option)}: there is no run.json in it; name an archive that `make archive` wrote"
                 )
             return run
         if name and ("/" in name or not (runs / name).is_dir()) and (Path(name) / "run.json").is_file():
@@ -205,13 +209,19 @@ class Run:
         return folder
 
 
+def _given(name: str, option: str) -> str:
+    """How a message names a run that it is about: by the option of a task if that had it."""
+    shown = one_line(name, SHOWN)
+    return f"{option}={shown}" if option else shown or "no name"
+
+
 def _named(path: Path, option: str) -> Path:
     """A run's folder or archive; RecordError if its name is none that a run's report could be filed under."""
     name = path.stem if is_archive(path) else path.name
     if not ID.fullmatch(name):
         raise RecordError(
-            f"{option}={path}: a run's name has letters, digits, '_', '.' and '-', and begins with a letter or a digit; "
-            "rename it"
+            f"{_given(str(path), option)}: a run's name has letters, digits, '_', '.' and '-', and begins with a letter "
+            "or a digit; rename it"
         )
     return path
 

@@ -4,9 +4,10 @@ Runs of one session share the machine, its driver and libraries, its clocks and 
 they are no independent measurements of what another machine, or the same one on another day, would give.
 
 A run records an anonymous identity of its machine and of the machine's start (`repro.launch.host_environment.identity`).
-Older runs recorded neither. Of these the facts that they did record are the identity: system, kernel,
-processor, memory, and the GPUs with their driver and firmware. Two machines that are alike in all of them count as one.
-That can only make sessions fewer, which decides less.
+Older runs recorded neither, and nothing records those of a cluster's nodes: of these the recorded facts are the identity,
+which are system, kernel, processor, memory, and the GPUs with their driver and firmware, and of a node its name. Two
+machines that are alike in all of them count as one. That can only make sessions fewer, which decides less. The controller
+of a cluster is none of its machines: runs over one node at one time are of one session, whoever started them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 
 from repro.runs.attempts import AttemptRecord
 from repro.runs.description import RunDescription
-from repro.runs.environment import Environment
+from repro.runs.environment import Environment, RankMachine
 
 PAUSE_S = 6 * 3600.0
 """The longest time without a run within a session, in s. Machines without a recorded identity may be one machine that was
@@ -46,25 +47,33 @@ def span(run: str, description: RunDescription, attempts: Iterable[AttemptRecord
 def sessions(spans: Iterable[RunSpan]) -> dict[str, str]:
     """The session of each run by the run's name: S1 for the first that began, and so on.
 
-    A run begins another session than the last one on its machine if more than PAUSE_S lie between them, or if the machine
-    was started again.
+    A run begins another session than the last one on any of its machines if more than PAUSE_S lie between them, or if the
+    machine was started again. On nodes of several sessions it is of the first of these.
     """
-    last: dict[tuple[str, ...], tuple[str, float]] = {}
-    by_run: dict[str, str] = {}
+    last: dict[str, tuple[int, float]] = {}
+    by_run: dict[str, int] = {}
     for run_span in sorted(spans, key=lambda run_span: (run_span.began, run_span.run)):
-        key = machine_of(run_span.environment)
-        session, ended = last.get(key, ("", 0.0))
-        if not session or run_span.began - ended > PAUSE_S:
-            session, ended = f"S{len(set(by_run.values())) + 1}", run_span.began
-        last[key] = session, max(ended, run_span.ended)
+        before = {machine: last[machine] for machine in machines_of(run_span.environment) if machine in last}
+        going_on = [session for session, ended in before.values() if run_span.began - ended <= PAUSE_S]
+        session = min(going_on, default=len(set(by_run.values())) + 1)
+        for machine in machines_of(run_span.environment):
+            _session, ended = before.get(machine, (session, run_span.began))
+            last[machine] = session, max(ended, run_span.ended)
         by_run[run_span.run] = session
-    return by_run
+    return {run: f"S{session}" for run, session in by_run.items()}
 
 
-def machine_of(environment: Environment) -> tuple[str, ...]:
-    """What tells the machine of a run, and its start, from others: the recorded identity, or the facts of older runs."""
-    if environment.machine:
-        return environment.machine["id"], environment.machine["start"]
+def machines_of(environment: Environment) -> frozenset[str]:
+    """What tells each machine of a run's ranks, and its start, from others: the recorded identity, or recorded facts."""
     gpus = [[gpu.get(name) for name in OF_GPU] for gpu in environment.gpus]
-    nodes = sorted((environment.cluster or {}).get("hosts", ()))
-    return (json.dumps([[getattr(environment, name) for name in FACTS], gpus, nodes]),)
+    if environment.cluster:
+        fingerprints = environment.cluster.get("fingerprints", {}).get("nodes", {}).values()
+        nodes = [RankMachine.of_node(fingerprint["fields"]) for fingerprint in fingerprints]
+        alike = [
+            sorted({json.dumps(gpu) for gpu in gpus}),
+            sorted({json.dumps([node.system, node.processor, node.memory]) for node in nodes}),
+        ]
+        return frozenset(json.dumps([host, *alike]) for host in environment.hosts)
+    if environment.machine:
+        return frozenset((json.dumps([environment.machine["id"], environment.machine["start"]]),))
+    return frozenset((json.dumps([[getattr(environment, name) for name in FACTS], gpus]),))

@@ -105,6 +105,16 @@ def test_sources_are_folders_globs_and_runs(runs):
         frames.load(runs / "third")
 
 
+def test_errors_name_the_path_that_was_given_and_no_option_of_make(runs):
+    (runs / "empty.zip").write_bytes(b"PK\5\6" + bytes(18))
+    (runs / "a run").mkdir()
+    (runs / "a run" / "run.json").write_text("{}")
+    for name in ("third", "third.zip", "empty.zip", "a run", "x" * 300, "none*"):
+        with pytest.raises(RecordError) as caught:
+            frames.load(runs / name)
+        assert str(caught.value).startswith(str(runs / name)[:40]) and "RUN" not in str(caught.value)
+
+
 def test_a_run_without_attempts_has_the_same_columns_and_no_rows(tmp_path):
     run = published_run(tmp_path, [SINGLE], (), label="empty")
     for found, columns in ((frames.load(run), frames.COLUMNS), (frames.iterations(run), frames.ITERATION_COLUMNS)):

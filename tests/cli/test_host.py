@@ -22,6 +22,7 @@ from repro.cli.host import (
 from repro.cli.report import _verify_kept
 from repro.cli.session import chosen_cases
 from repro.cli.settings import Exit, OptionError
+from repro.planning.baselines import OF_ERA
 from repro.published.cases import load_catalogue
 from repro.utils.errors import PlanError
 from tests.support.clusters import cpu_inventory
@@ -78,14 +79,15 @@ def test_a_step_sees_what_concerns_it(task, kept):
     assert given.keys() == {"ONLY"} | kept
 
 
-def given(names, *texts, gpus=1):
-    """The baselines of each bench and profile of `make reproduce`, by task and model; None where it has none."""
-    outer = {"BASELINES": ",".join(names), "BASELINE_PYTHON": "x"} | dict(text.split("=") for text in texts)
+def given(names, *texts, gpus=1, named=True):
+    """The baselines of each bench and profile of `make reproduce`, by task and model; None where its command has none."""
+    outer = {"BASELINES": ",".join(names)} if named else {}
+    outer |= {"BASELINE_PYTHON": "x"} | dict(text.split("=") for text in texts)
     cases = CATALOGUE.select(None, outer.get("CASES"))
     steps = plan_steps(cases, gpus=gpus, narrowed="CASES" in outer)
     planned = [Step(step.task, step.given(outer, options_of(step.task))) for step in steps]
-    steps = [step for step in with_runnable(planned, names, gpus) if step.task in ("bench", "profile")]
-    assert all(("BASELINES" in step.variables) == ("BASELINE_PYTHON" in step.variables) for step in steps)
+    steps = [step for step in with_runnable(planned, names, gpus, named) if step.task in ("bench", "profile")]
+    assert all("BASELINE_PYTHON" in step.variables for step in steps), "it may have OneFlow's cuDNN and CUPTI"
     return {(step.task, step.variables["MODEL"]): step.variables.get("BASELINES") for step in steps}
 
 
@@ -93,16 +95,26 @@ def test_a_step_has_the_baselines_that_its_model_can_run():
     found = given(("pytorch", "megatron"))
     for task in ("bench", "profile"):
         assert found[task, "gpt"] == "pytorch,megatron" and found[task, "resnet50"] == found[task, "bert"] == "pytorch"
-    assert given(("megatron",))["bench", "resnet50"] is None
+    assert given(("megatron",))["bench", "resnet50"] == given(("megatron",))["profile", "resnet50"] == "none"
     assert given(("megatron", "pytorch-channels-last"))["bench", "resnet50"] == "pytorch-channels-last"
 
 
 def test_a_step_has_the_baselines_that_its_cases_can_run_on_the_gpus_that_are_here():
-    assert given(("pytorch-tf32",))["bench", "gpt"] is None, "its cases are in AMP"
+    assert given(("pytorch-tf32",))["bench", "gpt"] == "none", "its cases are in AMP"
     assert given(("pytorch-tf32",), "PRECISION=tf32")["bench", "gpt"] == "pytorch-tf32"
     tensor_parallel = "CASES=MP_1x8x1_16_1536x16"
     assert given(("pytorch",), tensor_parallel, "MAX_GPUS=1")["bench", "gpt"] == "pytorch", "the layout is shrunk"
     assert given(("pytorch",), tensor_parallel)["bench", "gpt"] == "pytorch", "no case fits, which the bench says"
+
+
+def test_a_step_that_no_baseline_by_default_can_run_says_that_it_has_none():
+    era = given(OF_ERA, named=False)
+    assert era["bench", "resnet50"] == era["profile", "resnet50"] == "none" and era["bench", "bert"] is None
+    assert given((), "BASELINES=none", named=False)["bench", "bert"] == "none", "as it was asked for"
+    with pytest.raises(
+        PlanError, match="by default here, pytorch-unfused, can run none of these cases: model: resnet50"
+    ):
+        given(OF_ERA, "CASES=resnet50_*", named=False)
 
 
 @pytest.mark.parametrize(
@@ -312,11 +324,23 @@ def test_a_baseline_that_can_run_nothing_is_refused_before_the_first_step(refuse
     assert "BASELINES=megatron can run none of these cases" in said
 
 
-@pytest.mark.parametrize(("named", "status"), [({}, 0), ({"BASELINES": "pytorch-unfused"}, 2)])
-def test_a_bench_refuses_baselines_that_were_named_alone(task, named, status):
+@pytest.mark.parametrize(
+    ("named", "status"),
+    [({}, 2), ({"BASELINES": "pytorch-unfused"}, 2), ({"MODEL": "bert"}, 0), ({"BASELINES": "none"}, 0)],
+)
+def test_a_bench_that_would_run_none_of_the_baselines_asked_for_is_refused(task, named, status):
     settings = {"MODEL": "resnet50", "SCALE": "smoke", "DRY_RUN": 1, "BASELINE_PYTHON": "cu102", **named}
     done = task("bench", BASELINE_COMMAND="true", **settings)
     assert done.returncode == status, done.stderr
+    assert status == 0 or ("pytorch-unfused" in done.stderr and "resnet50 has no attention" in done.stderr)
+
+
+def test_reproduce_refuses_a_default_that_can_run_nothing_before_the_first_step(task, tmp_path, monkeypatch):
+    lay_gpu(tmp_path, V100)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    done = task("reproduce", HOST="x", MODEL="resnet50", BASELINE_PYTHON="cu102")
+    assert done.returncode == 2 and "by default here, pytorch-unfused, can run none" in done.stderr
+    assert "== 1 of" not in done.stdout
 
 
 def test_an_unreadable_archive_hides_no_other_fault(tmp_path, monkeypatch):

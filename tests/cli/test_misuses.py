@@ -45,6 +45,8 @@ MISUSES = [
     ("report", {"RUN": "x.zip"}, 2, r"RUN=x\.zip: no such archive"),
     ("report", {"RUN": "a\x1b[2Jb"}, 2, "no such run"),
     ("report", {"RUN": "x" * 5000}, 2, "no such run"),
+    ("report", {}, 2, r"^there is no run in .*; RUN= names one"),
+    ("parse", {"LOG": "nothing"}, 2, "^LOG=nothing: no such file"),
     ("report", {"TOLERANCE": "nan"}, 2, "TOLERANCE=nan: it is a number of per cent"),
     ("verify", {"RUN": "\0"}, 2, "no such run"),
     ("verify", {"HOST": "../x"}, 2, r"HOST=\.\./x: a name of small letters"),

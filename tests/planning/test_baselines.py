@@ -15,7 +15,7 @@ from repro.images.runtime import IMAGE_PYTHON
 from repro.launch.attempt import Limits
 from repro.launch.local_attempt import local_attempts
 from repro.planning import baselines
-from repro.planning.baselines import PROBE, SCRIPT, PinnedImage, baseline_program, recorded_command
+from repro.planning.baselines import PROBE, SCRIPT, PinnedImage, baseline_program, recorded_command, variants_of
 from repro.planning.plan import Wanted, make_plan
 from repro.planning.schedule import Block, drawn
 from repro.published.cases import load_catalogue
@@ -56,6 +56,13 @@ def test_an_interpreter_with_pytorch_is_taken(tmp_path):
     Path(python).unlink()
     with pytest.raises(PlanError, match="no longer there"):
         recorded_command(found)
+
+
+def test_none_is_no_baseline_whatever_interpreter_is_named():
+    assert baseline_program("/no/python", (), "none", 1) is None
+    assert variants_of(("none",)) == ()
+    with pytest.raises(PlanError, match="no none; there are pytorch"):
+        variants_of(("none", "pytorch"))
 
 
 def test_the_pinned_interpreters_are_taken_where_none_is_named(tmp_path, monkeypatch):

@@ -236,8 +236,22 @@ def test_a_variant_that_can_run_nothing_is_refused_by_name(model, cases, gpus, v
 
 
 def test_a_variant_by_default_is_left_out_where_it_can_run_nothing():
-    wanted = Wanted(baselines=("pytorch-unfused",), named=False)
-    assert not any(unit.baseline_of for unit in make_plan(CATALOGUE.select("resnet50", "*1n1g*"), 1, wanted).units)
+    wanted = Wanted(baselines=("pytorch", "pytorch-unfused"), named=False)
+    units = make_plan(CATALOGUE.select("resnet50", "*1n1g*"), 1, wanted).units
+    assert {unit.variant for unit in units if unit.baseline_of} == {"pytorch"}
+
+
+@pytest.mark.parametrize(
+    ("model", "cases", "names", "reason"),
+    [
+        ("resnet50", None, ("pytorch-unfused",), "model: resnet50 has no attention"),
+        ("gpt", "MP_1x8x1*", ("pytorch", "pytorch-tf32"), "layout.tensor: PyTorch's baselines are data parallel only"),
+    ],
+)
+def test_a_bench_is_refused_where_no_variant_by_default_can_run(model, cases, names, reason):
+    message = rf"by default here, {', '.join(names)}, can run none of these cases: {reason}.*BASELINES=none"
+    with pytest.raises(PlanError, match=message):
+        make_plan(CATALOGUE.select(model, cases), 8, Wanted(baselines=names, named=False))
 
 
 def test_each_reason_why_a_variant_can_run_nothing_is_given_once():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from repro.runs.sessions import RunSpan, machine_of, sessions, span
+from repro.runs.sessions import RunSpan, machines_of, sessions, span
 from tests.support.attempts import recorded
 from tests.support.synthetic import described, ran_on
 
@@ -69,10 +69,41 @@ def test_machines_that_are_alike_in_all_facts_count_as_one():
     """So that there are fewer sessions rather than more: the network's names are replaced in kept runs."""
     here = ran_on()
     there = ran_on(host="another", cpu_affinity=1, git_commit="f" * 40)
-    assert machine_of(here) == machine_of(there)
+    assert machines_of(here) == machines_of(there)
     assert named((0.0, 1.0, here), (2.0, 3.0, there)) == ["S1", "S1"]
     nodes = [ran_on(cluster={"hosts": hosts}) for hosts in (["host1", "host2"], ["host2", "host1"])]
-    assert machine_of(nodes[0]) == machine_of(nodes[1]) != machine_of(here)
+    assert machines_of(nodes[0]) == machines_of(nodes[1]) != machines_of(here)
+
+
+def over(*hosts, kernel="5.4", gpu="V100", **controller):
+    """Where a cluster's run was made: on nodes of these names, started from a controller."""
+    fields = {"system.distribution": "Debian 11", "system.kernel": kernel, "memory.total": "503 GiB"}
+    nodes = {f"node{i}": {"fields": fields} for i, _host in enumerate(hosts)}
+    cluster = {"hosts": list(hosts), "fingerprints": {"nodes": nodes}}
+    return ran_on(cluster=cluster, gpus=[{"name": gpu, "driver_version": "440"}], **controller)
+
+
+@pytest.mark.parametrize(
+    ("there", "expected"),
+    [
+        (over("n1", "n2", machine=OTHER, cpu="another", kernel="5.4", memory_mib=1), "S1"),
+        (over("n2", "n3", machine=OTHER), "S1"),
+        (over("n3", "n4", machine=ONE), "S2"),
+        (over("n1", "n2", kernel="6.1", machine=ONE), "S2"),
+        (over("n1", "n2", gpu="H100", machine=ONE), "S2"),
+    ],
+)
+def test_runs_over_the_same_nodes_are_of_one_session_whichever_controller_started_them(there, expected):
+    here = over("n1", "n2", machine=ONE)
+    assert named((0.0, HOUR, here), (1.0, HOUR, there)) == ["S1", expected]
+    assert machines_of(over("n1")) != machines_of(ran_on(host="n1")), "a cluster is no machine of its own"
+
+
+def test_a_run_over_nodes_of_two_sessions_is_of_the_first_and_so_is_what_follows_on_either():
+    spans = [(0.0, 1.0, over("n1")), (0.0, 1.0, over("n2")), (2.0, HOUR, over("n1", "n2")), (3.0, 4.0, over("n2"))]
+    assert named(*spans) == ["S1", "S2", "S1", "S1"]
+    assert named(*spans, (7 * HOUR + 1, 8 * HOUR, over("n2"))) == ["S1", "S2", "S1", "S1", "S3"]
+    assert named(*spans, (7 * HOUR, 8 * HOUR, over("n2"))) == ["S1", "S2", "S1", "S1", "S1"]
 
 
 def test_a_run_spans_from_its_creation_to_its_last_attempts_end():

@@ -22,7 +22,7 @@ from repro.cluster.fingerprint import (
 from repro.cluster.inventory import ClusterError
 from repro.launch.attempt import Limits
 from repro.launch.base import Launcher, LaunchOptions
-from repro.launch.host_environment import capture, identity
+from repro.launch.host_environment import capture
 from repro.launch.nodes.baselines import unequal
 from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.nodes.datasets import folder_on_nodes
@@ -102,7 +102,7 @@ class ClusterTarget:
         }
         nodes = [RankMachine.of_node(fingerprint.fields) for fingerprint in fingerprints.values()]
         gpus = tuple(gpu for node in nodes for gpu in node.gpus)
-        return replace(capture(), gpus=gpus, machine=identity(hosts), cluster=described)
+        return replace(capture(), gpus=gpus, machine=None, cluster=described)
 
     def baseline_program(self, variants: Sequence[str], versions_by_node: Mapping[str, dict]) -> BaselineProgram:
         """How baselines are started, with the versions that nodes have, by their names; ClusterError if these differ."""

@@ -1,6 +1,7 @@
 """The sections of a run's report on where it ran: machine, code, reported versions, and the nodes of its attempts."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from repro.analysis.process_info import readable
@@ -8,7 +9,7 @@ from repro.report.document import Section, Table, Text
 from repro.report.tables import columns, words
 from repro.runs.attempts import AttemptRecord
 from repro.runs.description import BaselineProgram
-from repro.runs.environment import Environment
+from repro.runs.environment import Environment, RankMachine
 from repro.runs.plan import Plan
 from repro.utils.i18n import Counted, Translate
 
@@ -16,23 +17,12 @@ from repro.utils.i18n import Counted, Translate
 def environment_section(
     _: Translate, environment: Environment, starts: dict[str, dict], baseline: BaselineProgram | None = None
 ) -> Section:
-    """The machine as it was read when the run was planned, and each program's versions as its processes reported them.
+    """The machine or the nodes as they were when the run was planned, and each program's versions as it reported them.
 
-    `baseline` is how baselines were started.
+    Of the controller of a cluster, where no rank runs, there is only what decides what it planned. `baseline` is how baselines were started.
     """
-    gpus = [f"{gpu['name']} ({gpu['memory.total']} MiB)" for gpu in environment.gpus]
-    processor = _("{model}; logical CPUs: {count}, usable: {usable}").format(
-        model=environment.cpu, count=environment.cpu_count, usable=environment.cpu_affinity
-    )
-    rows = [
-        *_cluster(_, environment.cluster),
-        (_("Controller") if environment.cluster else _("Host"), environment.host),
-        (_("System"), f"{environment.system}, Linux {environment.kernel}"),
-        (_("Processor"), processor),
-        (_("Memory"), f"{environment.memory_mib} MiB"),
-        ("GPU", ", ".join(gpus) or _("none")),
-        *([(_("Driver"), environment.gpus[0]["driver_version"])] if gpus else []),
-        *_runtime(_, environment.runtime),
+    locks = tuple((f"SHA-256 {name}", f"`{value}`") for name, value in environment.locks_sha256.items())
+    ran_with = (
         *_stack(_, environment.stack),
         *_cache(_, environment.jit_cache),
         *(
@@ -41,22 +31,53 @@ def environment_section(
             else []
         ),
         *_baseline(_, baseline),
-        (_("Controller's Python"), environment.controller_python),
-        *((f"SHA-256 {name}", f"`{value}`") for name, value in environment.locks_sha256.items()),
-    ]
-    table = Table(
-        "environment", columns(_("Item"), _("Value")), tuple(words(*row) for row in rows), _("Machine and set-up:")
     )
-    return Section("environment", _("Environment"), (table, *([_programs(_, starts)] if starts else [])))
+    own = ((_("Controller's Python"), environment.controller_python), *locks)
+    if environment.cluster:
+        controller = ((_("Host"), environment.host), *own)
+        tables = [
+            _table(_, "environment", (*_cluster(_, environment), *ran_with), _("Nodes and set-up:")),
+            _table(_, "controller", controller, _("Controller, which starts the ranks and runs none of them:")),
+        ]
+    else:
+        tables = [_table(_, "environment", (*_machine(_, environment), *ran_with, *own), _("Machine and set-up:"))]
+    return Section("environment", _("Environment"), (*tables, *([_programs(_, starts)] if starts else [])))
 
 
-def _cluster(_: Translate, cluster: Mapping | None) -> list[tuple[str, str]]:
-    """The nodes that the ranks ran on; the rows below are then of the controller."""
-    if not cluster:
-        return []
-    nodes = cluster["fingerprints"]["nodes"]
-    fields: dict[str, str] = next((node["fields"] for node in nodes.values()), {})
-    system = f"{fields.get('system.distribution', '?')}, Linux {fields.get('system.kernel', '?')}"
+def _table(_: Translate, name: str, rows: Iterable[tuple[str, str]], caption: str) -> Table:
+    return Table(name, columns(_("Item"), _("Value")), tuple(words(*row) for row in rows), caption)
+
+
+def _machine(_: Translate, environment: Environment) -> list[tuple[str, str]]:
+    """The one machine that the ranks ran on."""
+    gpus = [_gpu(gpu) for gpu in environment.gpus]
+    processor = _("{model}; logical CPUs: {count}, usable: {usable}").format(
+        model=environment.cpu, count=environment.cpu_count, usable=environment.cpu_affinity
+    )
+    return [
+        (_("Host"), environment.host),
+        (_("System"), f"{environment.system}, Linux {environment.kernel}"),
+        (_("Processor"), processor),
+        (_("Memory"), f"{environment.memory_mib} MiB"),
+        ("GPU", ", ".join(gpus) or _("none")),
+        *([(_("Driver"), environment.gpus[0]["driver_version"])] if gpus else []),
+        *_runtime(_, environment.runtime),
+    ]
+
+
+def _cluster(_: Translate, environment: Environment) -> list[tuple[str, str]]:
+    """The nodes that the ranks ran on, each value once, and how ranks start there."""
+    cluster, nodes = environment.cluster or {}, environment.nodes
+    machines = [RankMachine.of_node(node["fields"]) for node in nodes.values()]
+    gpus = Counter(_gpu(gpu) for gpu in environment.gpus)
+    facts = {
+        _("System"): [machine.system for machine in machines],
+        _("Processor"): [machine.processor for machine in machines],
+        _("Memory"): [machine.memory for machine in machines],
+        "GPU": [f"{count} × {gpu}" for gpu, count in gpus.items()] or ([_("none")] if nodes else []),
+        _("Driver"): [gpu.get("driver_version", "") for gpu in environment.gpus],
+    }
+    value_of = {item: "; ".join(dict.fromkeys(filter(None, values))) for item, values in facts.items()}
     network = f"`{cluster['interface']}`" + (f", InfiniBand `{cluster['hca']}`" if cluster["hca"] else "")
     image = cluster["image"]
     runtime = cluster.get("runtime", "docker")
@@ -64,15 +85,16 @@ def _cluster(_: Translate, cluster: Mapping | None) -> list[tuple[str, str]]:
     ran = f"`{image['name']}` {identity} ({runtime})" if cluster["containers"] else _("none: the ranks ran from a venv")
     return [
         (_("Cluster"), cluster["name"]),
-        (_("Nodes"), ", ".join(nodes) or _("not known: no fingerprint was taken")),
-        *(
-            [(_("System of the nodes"), system), (_("Processor of the nodes"), fields.get("cpu.model", "?"))]
-            if nodes
-            else []
-        ),
+        (_("Node names"), ", ".join(nodes) or _("not known: no fingerprint was taken")),
+        *((item, value) for item, value in value_of.items() if value),
         (_("Network"), network),
         (_("Image"), ran),
     ]
+
+
+def _gpu(gpu: Mapping[str, str]) -> str:
+    memory = gpu.get("memory.total")
+    return f"{gpu['name']} ({memory} MiB)" if memory else gpu["name"]
 
 
 def _runtime(_: Translate, runtime: Mapping | None) -> list[tuple[str, str]]:

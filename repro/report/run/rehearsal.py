@@ -111,11 +111,11 @@ def _reports(data: ReportData, named: dict[str, Case]) -> dict[str, tuple[Case, 
 
 def _memory(_: Translate, cases: list[Case]) -> Table:
     """The performance model's memory of each pipeline stage on the published GPUs."""
-    cluster, calibration = describe(PUBLISHED_CLUSTER), default_calibration()
+    cluster, constants = describe(PUBLISHED_CLUSTER), default_calibration().constants
 
     def per_stage(case: Case) -> str:
         job = ModelJob.of(case)
-        memories = stage_memories(job, stages(job), calibration.constants)
+        memories = stage_memories(job, stages(job), constants)
         return ", ".join(f"{memory.total_mib:.0f}" for memory in memories)
 
     def fits(row: tuple[Case, Expectation]) -> Cell:
@@ -130,7 +130,7 @@ def _memory(_: Translate, cases: list[Case]) -> Table:
         Field(_("Uncertainty"), lambda row: row[1].memory_uncertainty, factor),
         Field(_("Fits"), fits),
     )
-    rows = [(case, expect(case, cluster, calibration)) for case in cases]
+    rows = [(case, expect(case, cluster)) for case in cases]
     return table("memory", rows, fields, _("GPU memory, MODELLED for the published cluster:"))
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from repro.cluster.fingerprint import Fingerprint
 from repro.launch.host_environment import capture
 from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.nodes.target import ClusterTarget
@@ -25,6 +26,25 @@ def test_nodes_without_a_fingerprint(language, message):
     page = markdown(Document(language, "", "", (section,)), None)
     assert message in page
     assert "?" not in page, "no row of what is not known"
+
+
+CLOCK = {"time.offset_s": 0.0, "time.uncertainty_s": 0.0}
+
+
+def test_of_a_cluster_the_nodes_come_first_and_of_its_controller_nothing_that_is_taken_for_theirs():
+    node = {"system.distribution": "Node OS 7", "system.kernel": "5.4.0", "cpu.model": "Node CPU"}
+    node |= {"cpu.sockets": "2", "cpu.cores_per_socket": "8", "cpu.threads_per_core": "2", "memory.total": "503 GiB"}
+    node |= {"gpu.count": "8", "gpu.model": "V100", "gpu.driver": "440.33", "gpu.memory": "32768 MiB"}
+    nodes = {name: Fingerprint(name, node, CLOCK, None, ()) for name in ("n1", "n2")}
+    environment = ClusterTarget(V100, UploadedCode(), 29500).environment("ssh", ["a", "b"], nodes)
+    environment = replace(environment, host="head", system="Head OS", kernel="9.9", cpu="Head CPU", memory_mib=12345)
+    first, second = environment_section(str, environment, {}).blocks
+    rows = {row[0].text: row[1].text for row in first.rows}
+    assert rows["Node names"] == "n1, n2" and rows["System"] == "Node OS 7, Linux 5.4.0"
+    assert (rows["Processor"], rows["Memory"]) == ("Node CPU, 32", "503 GiB")
+    assert (rows["GPU"], rows["Driver"]) == ("16 × V100 (32768 MiB)", "440.33")
+    assert "head" in str(second) and "head" not in str(first)
+    assert not any(own in f"{first}{second}" for own in ("Head OS", "9.9", "Head CPU", "12345"))
 
 
 @pytest.mark.parametrize(("language", "count"), [("en", "1 of 2"), ("zh", "1 / 2")])
