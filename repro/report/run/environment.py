@@ -19,7 +19,8 @@ def environment_section(
 ) -> Section:
     """The machine or the nodes as they were when the run was planned, and each program's versions as it reported them.
 
-    Of the controller of a cluster, where no rank runs, there is only what decides what it planned. `baseline` is how baselines were started.
+    Of the controller of a cluster, where no rank runs, there is only what decides what it planned. `baseline` is how
+    baselines were started.
     """
     locks = tuple((f"SHA-256 {name}", f"`{value}`") for name, value in environment.locks_sha256.items())
     ran_with = (
