@@ -97,6 +97,8 @@ PINNED_BASELINES = ("baseline", "baseline-cu102")
 """The environments of the baselines, by the names of their locks; BASELINE_PYTHON may name the second by its CUDA."""
 
 CU102 = "cu102"
+NO_BASELINE = "none"
+"""What BASELINES names where none is to run, whatever BASELINE_PYTHON names, whose libraries OneFlow may still use."""
 
 
 DATA_TASKS = ("convergence", "curves", "reproduce")
@@ -119,7 +121,7 @@ def pinned_baseline(task: str, variables: Mapping[str, str]) -> str | None:
         return None
     if python == CU102:
         return PINNED_BASELINES[1]
-    wanted = variables.get("BASELINES", "") not in ("", "0", "none") and not python and not in_image
+    wanted = variables.get("BASELINES", "") not in ("", "0", NO_BASELINE) and not python and not in_image
     return PINNED_BASELINES[0] if wanted else None
 
 

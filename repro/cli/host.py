@@ -14,13 +14,13 @@ from repro.cli.options import LOCAL, REMOTE, AttemptOptions, LibraryOptions, ref
 from repro.cli.session import OF_ANY_RUN, chosen_cases
 from repro.cli.settings import Exit, Invocation, OptionError, OptionTask, task
 from repro.models.registry import spec_of
-from repro.planning.baselines import NONE, variants_by_default, variants_of
+from repro.planning.baselines import variants_by_default, variants_of
 from repro.planning.plan import Wanted, make_plan, refuse_idle, runnable
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
 from repro.runs.files import read_json
 from repro.runs.plan import SMOKE
 from repro.runs.record import write_json
-from repro.targets import command_line
+from repro.targets import NO_BASELINE, command_line
 from repro.utils.errors import BAD_INPUT, FAILED, INTERRUPTED, ReproError
 from repro.utils.signals import heed_signals
 
@@ -241,7 +241,7 @@ class Step:
 
     def with_baselines(self, names: Iterable[str]) -> Step:
         """The step with these baselines, or expressly without any; BASELINE_PYTHON may have libraries that it needs."""
-        return Step(self.task, self.variables | {"BASELINES": ",".join(names) or NONE})
+        return Step(self.task, self.variables | {"BASELINES": ",".join(names) or NO_BASELINE})
 
     def going_on(self, run: str) -> Step:
         """The step that goes on with its run, which knows what was planned."""

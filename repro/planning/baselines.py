@@ -13,14 +13,12 @@ from repro.images.runtime import IMAGE_PYTHON
 from repro.models.variants import DEFAULT, MEGATRON, VARIANTS
 from repro.runs.description import BaselineProgram
 from repro.runs.unit import TF32
-from repro.targets import CU102, PINNED_BASELINES
+from repro.targets import CU102, NO_BASELINE, PINNED_BASELINES
 from repro.utils.errors import PlanError
 from repro.utils.paths import PACKAGE
 
 OF_TF32 = ("pytorch-tf32",)
 """The variants by default beside OneFlow in TF32: those that compute in it."""
-NONE = "none"
-"""In place of the names of variants: no baseline, whatever BASELINE_PYTHON names, whose libraries OneFlow may still use."""
 SCRIPT = PACKAGE / "baselines" / "run.py"
 PATIENCE_S = 120
 PROBE = """
@@ -69,7 +67,7 @@ def baseline_program(
     python : BASELINE_PYTHON, an interpreter that has PyTorch and NumPy, or "cu102" for the pinned one of the published
         era; without it, the pinned one of today.
     command : what replaces that interpreter and the baselines' script, unchecked.
-    names : BASELINES, names of variants separated by commas, or NONE.
+    names : BASELINES, names of variants separated by commas, or NO_BASELINE.
     gpus : how many GPUs the run uses; PyTorch must see as many.
     precision : PRECISION, None for each case's own.
     image : gives the image of today's pinned environment, where ranks run in images.
@@ -80,7 +78,7 @@ def baseline_program(
         A variant is unknown, or the interpreter cannot run the baselines; the message says what to do.
     """
     asked = (names or "").replace(" ", ",").split(",")
-    if asked == [NONE]:
+    if asked == [NO_BASELINE]:
         return None
     variants = variants_of(asked) or variants_by_default(python, precision)
     if command:
@@ -150,9 +148,9 @@ def _named(python: str) -> str:
 
 
 def variants_of(names: Iterable[str]) -> tuple[str, ...]:
-    """The variants of these names, each once, none for NONE alone; PlanError for an unknown one."""
+    """The variants of these names, each once, none for NO_BASELINE alone; PlanError for an unknown one."""
     variants = tuple(dict.fromkeys(name for name in names if name))
-    if variants == (NONE,):
+    if variants == (NO_BASELINE,):
         return ()
     if unknown := [name for name in variants if name not in VARIANTS]:
         raise PlanError(f"BASELINES={','.join(variants)}: no {', '.join(unknown)}; there are {', '.join(VARIANTS)}")

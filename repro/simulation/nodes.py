@@ -155,18 +155,8 @@ class Nodes(SimulatedCluster):
         if self.image:
             seed(HOME / "data", HOME / "data/volumes" / name / "_data", self.image)
         self.engine.docker(
-            *(
-                "run",
-                "--detach",
-                "--name",
-                name,
-                "--hostname",
-                node,
-                "--network",
-                self.name,
-                "--ip",
-                self.address(node),
-            ),
+            *("run", "--detach", "--name", name, "--hostname", node),
+            *("--network", self.name, "--ip", self.address(node)),
             *("--label", f"{LABEL}={self.name}", "--volume", f"{name}:/var/lib/docker", *RIGHTS),
             *("--volume", f"{KEY}.pub:/simulation/authorized_keys:ro"),
             *("--env", f"SIM_HOST={self.engine.host}", "--env", f"SIM_DEBIAN={self.engine.web}/debian"),
@@ -235,8 +225,8 @@ def up(
     """Bring up nodes, `bare`, with an `engine`, or as `hpc` with Slurm and Apptainer besides; with the trainer `image` if asked for.
 
     `options` are further ones for `docker run`, such as ("--ulimit", "memlock=65536"). `disks` are disks of such nodes
-    that were kept, with the label THIRD, to start from; the new nodes get their addresses. EngineError if the name is taken or this
-    machine cannot do it. `tell` is called with each stage as it begins, and about how many seconds it and the rest take.
+    that were kept, with the label THIRD, to start from; the new nodes get their addresses. EngineError if the name is
+    taken or this machine cannot do it. `tell` is called with each stage as it begins, and about how many seconds it and the rest take.
     """
     tell("the engine starts", 0)
     with exclusive():
@@ -255,7 +245,7 @@ def up(
         trainer = trainer_image(engine) if image else ""
         tell("the nodes' own image is made, unless it was before", ahead)
         node_image(engine, kind)
-        third = _third_of(engine, f"{disks}:node1") if disks else _free_third(engine)
+        third = third_of(engine, f"{disks}:node1") if disks else _free_third(engine)
         nodes = Nodes(engine, name, third=third, count=count, kind=kind, image=trainer, options=options, disks=disks)
         make_key()
         what = json.dumps({"count": count, "kind": kind, "image": trainer, "options": options, "disks": disks})
@@ -280,18 +270,19 @@ def up(
     return nodes
 
 
-def _third_of(engine: SimulationEngine, disk: str) -> int:
+def third_of(engine: SimulationEngine, disk: str) -> int:
+    """The third number of the address of the node that a kept disk is of."""
     return int(engine.inspect("image", "inspect", disk)["Config"]["Labels"][THIRD])
 
 
 def _free_third(engine: SimulationEngine) -> int:
     """A third number of addresses that no node has, nor any that could be brought up from kept disks."""
     disks = engine.docker("image", "ls", "--quiet", "--filter", f"label={THIRD}").split()
-    used = _thirds(engine) | {_third_of(engine, disk) for disk in set(disks)}
+    used = thirds(engine) | {third_of(engine, disk) for disk in set(disks)}
     return next(third for third in range(1, 255) if third not in used)
 
 
-def _thirds(engine: SimulationEngine) -> set[int]:
+def thirds(engine: SimulationEngine) -> set[int]:
     """The third numbers of the addresses of all nodes that are up."""
     taken = engine.docker(
         "network",

@@ -10,7 +10,7 @@ from repro.simulation import machines, nodes
 from repro.simulation.engine import SimulationEngine, running
 from repro.simulation.machine_disk import Disk
 from repro.simulation.machines import RECORD, Machines
-from repro.simulation.nodes import THIRD, Nodes, _third_of, _thirds
+from repro.simulation.nodes import THIRD, Nodes, third_of, thirds
 from repro.simulation.owners import started
 
 
@@ -61,7 +61,7 @@ def are_kept(engine: SimulationEngine, name: str, count: int) -> bool:
     there = engine.docker("image", "ls", "--format", "{{.Tag}}", name).split()
     if not {f"node{number}" for number in range(1, count + 1)} <= set(there):
         return False  # none were kept, or whoever kept them was interrupted
-    return _third_of(engine, f"{name}:node1") not in _thirds(engine)
+    return third_of(engine, f"{name}:node1") not in thirds(engine)
 
 
 def containers_asked_for(cluster: Nodes, node: str) -> list[dict]:
