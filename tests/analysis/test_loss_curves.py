@@ -245,8 +245,8 @@ def test_make_curves_reports_and_fails_where_no_error_is_seen(task, tmp_path):
         assert agreed in (folder / f"report.{language}.md").read_text()
     again = task("report", RUN=folder.name, CHECK=1)
     assert again.returncode == 1, again.stderr
-    assert (folder / "figures" / "curves-bert.en.svg").is_file()
-    assert "curves-bert.en.svg" in (folder / "report.en.md").read_text()
+    assert (folder / "figures" / "curves.en.svg").is_file()
+    assert "curves.en.svg" in (folder / "report.en.md").read_text()
     schema = json.loads((ROOT / "repro" / "data" / "verdicts.schema.json").read_text())
     jsonschema.validate(json.loads((folder / "verdicts.json").read_text()), schema)
     assert task("verify", RUN=folder.name).returncode == 0

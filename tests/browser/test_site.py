@@ -187,7 +187,7 @@ def test_on_a_phone_every_figure_is_seen_whole_and_can_be_read(every_page, langu
         shown += page.locator("figure svg").count()
         assert (name, page.evaluate(BEYOND), page.evaluate(SMALL)) == (name, [], [])
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
-    assert shown > 20
+    assert shown > 12
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

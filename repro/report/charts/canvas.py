@@ -100,6 +100,16 @@ class Chart(Protocol):
         """What the chart shows, for those who cannot see it."""
 
 
+@dataclass(frozen=True)
+class ChartStack:
+    """Charts one below the other in one picture."""
+
+    charts: tuple[Chart, ...]
+
+    def described(self) -> str:
+        return "; ".join(chart.described() for chart in self.charts)
+
+
 class Canvas:
     """A figure laid out in points from its top left corner, with a title and a line that says what is drawn."""
 
@@ -238,16 +248,36 @@ _drawn: dict[str, bytes] = {}
 """The SVG file of each chart drawn so far, by its representation: a tenth of a second goes into drawing one."""
 
 
-def write_svg(chart: Chart, file: Path) -> None:
-    """Draw a chart, which has `draw() -> matplotlib.figure.Figure`, into an SVG file."""
+def write_svg(chart: Chart | ChartStack, file: Path) -> None:
+    """Draw a chart, which has `draw() -> matplotlib.figure.Figure`, or a stack of charts into an SVG file."""
     key = repr(chart)
     if key not in _drawn:
-        _drawn[key] = _svg(chart)
+        root = _stacked(list(map(_svg, chart.charts))) if isinstance(chart, ChartStack) else _svg(chart)
+        ElementTree.indent(root, "")
+        _drawn[key] = (ElementTree.tostring(root, encoding="unicode") + "\n").encode()
     file.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(file, _drawn[key])
 
 
-def _svg(chart: Chart) -> bytes:
+def _stacked(drawings: Sequence[ElementTree.Element]) -> ElementTree.Element:
+    """Drawings one below the other; all are equally wide, and what has the same id is the same."""
+    whole = ElementTree.Element(f"{SVG}svg", drawings[0].attrib)
+    ids: set[str] = set()
+    below = width = 0.0
+    for drawing in drawings:
+        group = ElementTree.SubElement(whole, f"{SVG}g", {"transform": f"translate(0 {_short(str(below))})"})
+        group.extend(drawing)
+        for parent in list(group.iter()):
+            for child in [child for child in parent if child.get("id") in ids]:
+                parent.remove(child)
+        ids |= {element.attrib["id"] for element in group.iter() if "id" in element.attrib}
+        _left, _top, width, height = map(float, drawing.attrib["viewBox"].split())
+        below += height
+    whole.attrib |= {"height": f"{_short(str(below))}pt", "viewBox": f"0 0 {_short(str(width))} {_short(str(below))}"}
+    return whole
+
+
+def _svg(chart: Chart) -> ElementTree.Element:
     import io
 
     import matplotlib
@@ -263,7 +293,7 @@ def _svg(chart: Chart) -> bytes:
         warnings.filterwarnings("ignore", message=".*[Gg]lyph.*missing")
         figure = chart.draw()
         figure.savefig(out, format="svg", bbox_inches=_frame(figure), metadata={"Date": None, "Creator": None})
-    return _tidy(out.getvalue()).encode()
+    return _tidy(out.getvalue())
 
 
 def _frame(figure: Drawing) -> Bbox:
@@ -273,7 +303,7 @@ def _frame(figure: Drawing) -> Bbox:
     return Bbox.from_extents(-margin, -margin, figure.get_figwidth() + margin, figure.get_figheight() + margin)
 
 
-def _tidy(svg: str) -> str:
+def _tidy(svg: str) -> ElementTree.Element:
     """The SVG with attributes in place of inline styles, short numbers, the readers' fonts, and no idle elements."""
     ElementTree.register_namespace("", SVG[1:-1])
     root = ElementTree.fromstring(svg)
@@ -295,8 +325,7 @@ def _tidy(svg: str) -> str:
     root.attrib.pop("version", None)
     for name, value in {"font-family": SVG_FONTS, "stroke-linejoin": "round", "stroke-linecap": "butt"}.items():
         root.set(name, value)
-    ElementTree.indent(root, "")
-    return ElementTree.tostring(root, encoding="unicode") + "\n"
+    return root
 
 
 def _path(commands: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from repro.report.charts.canvas import write_svg
+from repro.report.charts.canvas import ChartStack, write_svg
 from repro.report.charts.lines import LineChart, Series
 from repro.report.charts.rows import DotChart
 from repro.report.document import Figure
@@ -22,6 +22,15 @@ class FigureSpec:
     caption: Callable
 
 
+def stacked(figure_id: str, figure_specs: Sequence[FigureSpec]) -> FigureSpec:
+    """Figures as one picture, the first at the top; what several captions say is said once."""
+    return FigureSpec(
+        figure_id,
+        lambda _: ChartStack(tuple(figure_spec.chart(_) for figure_spec in figure_specs)),
+        lambda _: " ".join(dict.fromkeys(figure_spec.caption(_) for figure_spec in figure_specs)),
+    )
+
+
 def write_figures(figure_specs: Iterable[FigureSpec], folder: Path, language: str, prefix: str = "") -> list[Figure]:
     """Write each figure as `<prefix><id>.<language>.svg` and return the blocks that show these files."""
     _ = catalogue(language).gettext
@@ -30,14 +39,15 @@ def write_figures(figure_specs: Iterable[FigureSpec], folder: Path, language: st
         chart = figure_spec.chart(_)
         file = folder / f"{prefix}{figure_spec.id}.{language}.svg"
         write_svg(chart, file)
-        alternative = full_width(chart.described()) if language == "zh" else chart.described()
-        blocks.append(Figure(f"figure-{figure_spec.id}", file, alternative, figure_spec.caption(_)))
+        texts = (chart.described(), figure_spec.caption(_))
+        alternative, caption = map(full_width, texts) if language == "zh" else texts
+        blocks.append(Figure(f"figure-{figure_spec.id}", file, alternative, caption))
     return blocks
 
 
 def full_width(text: str) -> str:
-    """A chart's description with the punctuation of a Chinese sentence."""
-    for half, full in ((": ", "："), ("; ", "；"), (", ", "，")):
+    """A description or caption put together from parts, with the punctuation of Chinese sentences."""
+    for half, full in ((": ", "："), ("; ", "；"), (", ", "，"), ("。 ", "。")):
         text = text.replace(half, full)
     return text
 
@@ -49,8 +59,13 @@ def ideal_line(series: list[Series], label: str) -> Series:
     return Series(label, ((0, 0), (last, y / x * last)))
 
 
-def throughput_figure(lines: Callable, figure_spec: str = "throughput") -> FigureSpec:
-    """Throughput against GPUs with the ideal line; `lines` makes the series with a catalogue's `gettext`."""
+def scaling_figure(lines: Callable, *below: FigureSpec) -> FigureSpec:
+    """Throughput and efficiency against GPUs, and figures below them; `lines` makes the series with a catalogue's `gettext`."""
+    return stacked("scaling", [_throughput_figure(lines), _efficiency_figure(lines), *below])
+
+
+def _throughput_figure(lines: Callable) -> FigureSpec:
+    """Throughput against GPUs with the ideal line."""
 
     def chart(_: Translate) -> LineChart:
         series = lines(_)
@@ -63,7 +78,7 @@ def throughput_figure(lines: Callable, figure_spec: str = "throughput") -> Figur
         )
 
     return FigureSpec(
-        figure_spec,
+        "throughput",
         chart,
         lambda _: _(
             "The dashed line is the highest single-GPU throughput times the number of GPUs. The batch size per GPU "
@@ -72,7 +87,7 @@ def throughput_figure(lines: Callable, figure_spec: str = "throughput") -> Figur
     )
 
 
-def efficiency_figure(lines: Callable, figure_spec: str = "efficiency") -> FigureSpec:
+def _efficiency_figure(lines: Callable) -> FigureSpec:
     """The same lines as shares of what their first points promise."""
 
     def chart(_: Translate) -> LineChart:
@@ -83,7 +98,7 @@ def efficiency_figure(lines: Callable, figure_spec: str = "efficiency") -> Figur
             map(efficiency, lines(_)),
         )
 
-    return FigureSpec(figure_spec, chart, efficiency_caption)
+    return FigureSpec("efficiency", chart, efficiency_caption)
 
 
 def efficiency_chart(_: Translate, title: str, subtitle: str, lines: Iterable[Series]) -> LineChart:
@@ -96,7 +111,7 @@ def efficiency_chart(_: Translate, title: str, subtitle: str, lines: Iterable[Se
 
 def efficiency_caption(_: Translate) -> str:
     """What is to be said of the scale of efficiencies."""
-    return _("The scale does not start at zero, to make small differences visible.")
+    return _("The scale of efficiencies does not start at zero, to make small differences visible.")
 
 
 def gpus_text(_: Translate, count: int) -> str:

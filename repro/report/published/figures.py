@@ -9,11 +9,11 @@ from repro.published.figures import Peer, peers
 from repro.report.charts.figure import (
     FigureSpec,
     batch_and_gpus,
-    efficiency_figure,
     gpus_text,
     repeats_caption,
     repeats_chart,
-    throughput_figure,
+    scaling_figure,
+    stacked,
     write_figures,
 )
 from repro.report.charts.lines import LineChart, Series
@@ -65,11 +65,13 @@ def _scaling_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
     lines: dict[int, list[tuple[float, float]]] = {}
     for case in cases:
         lines.setdefault(case.micro_batch, []).append((case.layout.world_size, float(case.published.throughput)))
-    figure_specs = [figure(_by_batch(cases[0].framework, lines)) for figure in (throughput_figure, efficiency_figure)]
-    if any(case.published.repeats for case in cases):
-        figure_specs.append(_published_repeats_figure([case for case in cases if case.published.repeats]))
-    figure_specs += [_peers_figure(cases, batches) for batches in _compared_batches(cases)]
-    return figure_specs
+    repeated = [case for case in cases if case.published.repeats]
+    repeats = [_published_repeats_figure(repeated)] if repeated else []
+    compared = [_peers_figure(cases, batches) for batches in _compared_batches(cases)]
+    return [
+        scaling_figure(_by_batch(cases[0].framework, lines), *repeats),
+        *([stacked("peers", compared)] if compared else []),
+    ]
 
 
 def _by_batch(framework: str, lines: dict) -> Callable:
@@ -147,9 +149,8 @@ def _peers_figure(cases: tuple[Case, ...], batches: tuple[int, ...]) -> FigureSp
             one_scale=True,
         )
 
-    name = "peers-largest-batch" if largest else "peers"
     return FigureSpec(
-        name,
+        "peers",
         chart,
         lambda _: _(
             "Same cluster and precision; the other figures are from the comparison published in October 2020. All panels "
@@ -214,17 +215,13 @@ def _sharding_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
             styles=tuple(of(framework) for framework in ("OneFlow", "DeepSpeed") for of in (style, sharded)),
         )
 
-    return [
-        FigureSpec(
-            "memory",
-            memory,
-            lambda _: _(
-                "With sharding, each GPU keeps only its part of the optimizer state (ZeRO stage 1). DeepSpeed was "
-                "measured only at batch size 4."
-            ),
-        ),
-        FigureSpec("throughput", throughput, lambda _: _("Both frameworks on the same cluster, fp16 mixed precision.")),
-    ]
+    def caption(_: Translate) -> str:
+        return _(
+            "Both frameworks on the same cluster, fp16 mixed precision. With sharding, each GPU keeps only its part of the "
+            "optimizer state (ZeRO stage 1). DeepSpeed was measured only at batch size 4."
+        )
+
+    return [stacked("sharding", [FigureSpec(chart.__name__, chart, caption) for chart in (memory, throughput)])]
 
 
 def _deepspeed(model: str) -> tuple[Peer, ...]:
@@ -301,16 +298,21 @@ def _layout_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
 
     named = N_("Case names: data x tensor x pipeline sizes, global batch size, hidden size x layers.")
     return [
-        throughput_figure(scaling, "data-parallel"),
-        efficiency_figure(scaling, "data-parallel-efficiency"),
-        FigureSpec(
-            "layouts",
-            layouts,
-            lambda _: _(
-                "All layouts have the same model and global batch size, so their figures can be compared directly."
-            ),
+        scaling_figure(scaling),
+        stacked(
+            "peers",
+            [
+                FigureSpec(
+                    "layouts",
+                    layouts,
+                    lambda _: _(
+                        "The layouts of one model on 8 GPUs have the same global batch size, so their figures can be "
+                        "compared directly."
+                    ),
+                ),
+                FigureSpec("every", every, lambda _: _(named)),
+            ],
         ),
-        FigureSpec("peers", every, lambda _: _(named)),
         FigureSpec(
             "memory",
             memory,

@@ -1,6 +1,6 @@
 """The section on loss curves: method, comparisons, and one figure per model."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from repro.analysis.loss_curves import (
     FACTOR,
@@ -16,7 +16,7 @@ from repro.analysis.loss_curves import (
 from repro.models.registry import spec_of
 from repro.planning.loss_curves import CONTROL, ERROR, KIND, LAYOUT, RATE_ERROR, ROUNDING
 from repro.published.trainer_config import SYNTHETIC
-from repro.report.charts.figure import FigureSpec
+from repro.report.charts.figure import FigureSpec, stacked
 from repro.report.charts.loss_curves import SMALLEST, CurveChart, Group
 from repro.report.document import Block, Cell, Items, Section, Table, Text
 from repro.report.names import listed, name
@@ -178,13 +178,22 @@ def _holds(_: Translate, comparison: CurveComparison) -> Cell:
 
 
 def curve_figures(curves: Curves) -> list[FigureSpec]:
-    """A figure for each model that has a comparison: all its curves above, their deviations below."""
+    """All curves above, their deviations below, for each model that has a comparison."""
     whole = [comparison for comparison in curves.comparisons if comparison.deviation]
     models = dict.fromkeys(comparison.unit.model for comparison in whole)
-    return [_figure(model, [comparison for comparison in whole if comparison.unit.model == model]) for model in models]
+    errors = any(comparison.unit.role == ERROR for comparison in whole)
+
+    def caption(_: Translate) -> str:
+        return _(
+            "First repeat of each configuration. The lower part compares each curve with its own reference: curves "
+            "that agree stay below the dashed line of their precision{errors}. A deviation of zero is drawn as {smallest}."
+        ).format(errors=_(", injected errors rise above it") if errors else "", smallest=f"{SMALLEST:.0e}")
+
+    charts = [_chart(model, [comparison for comparison in whole if comparison.unit.model == model]) for model in models]
+    return [stacked("curves", [FigureSpec("curves", chart, caption) for chart in charts])] if charts else []
 
 
-def _figure(model: str, comparisons: list[CurveComparison]) -> FigureSpec:
+def _chart(model: str, comparisons: list[CurveComparison]) -> Callable[[Translate], CurveChart]:
     tolerances = {
         comparison.unit.config.precision: comparison.tolerance.value
         for comparison in comparisons
@@ -225,14 +234,7 @@ def _figure(model: str, comparisons: list[CurveComparison]) -> FigureSpec:
             window=WINDOW,
         )
 
-    def caption(_: Translate) -> str:
-        errors = any(comparison.unit.role == ERROR for comparison in comparisons)
-        return _(
-            "First repeat of each configuration. The lower part compares each curve with its own reference: curves "
-            "that agree stay below the dashed line of their precision{errors}. A deviation of zero is drawn as {smallest}."
-        ).format(errors=_(", injected errors rise above it") if errors else "", smallest=f"{SMALLEST:.0e}")
-
-    return FigureSpec(f"curves-{model}", chart, caption)
+    return chart
 
 
 register(
