@@ -236,6 +236,10 @@ WRONG_CHOICES = [
     ("bench", "MODEL=nope"),
     ("bench", "CASES=nope"),
     ("bench", "PROGRAM=nope"),
+    ("bench", "BASELINES=nope"),
+    ("bench", "SCALE=nope"),
+    ("profile", "BASELINES=pytorch,nope"),
+    ("profile", "PRECISION=nope"),
     ("bench", "RUN=nope"),
     ("bench", "RUNS=/etc/passwd"),
     ("bench", "RUNS=/proc/x"),
@@ -258,6 +262,8 @@ WRONG_CHOICES = [
     ("verify", "HOST=../up"),
     ("archive", "HOST=h200"),
     ("compare", "RUNS=one"),
+    ("parse", ""),
+    ("parse", "LOG=nope"),
 ]
 
 
@@ -292,7 +298,7 @@ def test_every_task_is_checked_with_the_standard_library_alone():
         "from repro.cli import tasks\n"
         "for name, task in tasks.every().items(): task.of_variables({})\n"
         "from repro.cli.make import check\n"
-        "for name in ('reproduce', 'report', 'archive', 'verify', 'compare', 'bench', 'provision'): check(name)\n"
+        "for name in ('reproduce', 'report', 'archive', 'verify', 'compare', 'bench', 'profile', 'provision', 'parse'): check(name)\n"
     )
     done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr

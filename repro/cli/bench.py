@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from repro.cli.options import LibraryOptions, RunOptions, RuntimeOptions
-from repro.cli.session import Session, baseline_program_of, chosen_cases
+from repro.cli.session import Session, baseline_program_of, check_wanted, chosen_cases
 from repro.cli.settings import Invocation, task
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
 
@@ -88,3 +88,6 @@ def bench(
         session.run_on_cluster(before, chosen_launcher, new_plan)
     else:
         session.run_here(before, lambda: session.create_here(new_plan(), leave_out=True))
+
+
+bench.checks(check_wanted)

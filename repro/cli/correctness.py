@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro.cli.options import LibraryOptions, RunOptions
-from repro.cli.session import Session, baseline_program_of, chosen_cases, chosen_model
+from repro.cli.session import Session, baseline_program_of, check_wanted, chosen_cases, chosen_model
 from repro.cli.settings import Invocation, OptionError, task
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
 from repro.utils.errors import PlanError
@@ -191,3 +191,6 @@ def profile(
         return session.create_here(planned, leave_out=True)
 
     session.run_here(before, new_run, lambda made: traced_here(made, tracer, cupti_here))
+
+
+profile.checks(check_wanted)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from repro.cli import bench, correctness, plan, preflight, rehearse
 from repro.cli.options import LOCAL, REMOTE, AttemptOptions, LibraryOptions, refuse_misplaced
-from repro.cli.session import OF_ANY_RUN, chosen_cases
+from repro.cli.session import OF_ANY_RUN, check_wanted, chosen_cases
 from repro.cli.settings import Exit, Invocation, OptionError, OptionTask, task
 from repro.models.registry import spec_of
 from repro.planning.baselines import variants_by_default, variants_of
@@ -125,8 +125,7 @@ def _check_reproduce(values: Mapping[str, Any]) -> None:
     runs_of(host or Path(cluster).name)
     given = [name.upper() for name, value in values.items() if value is not None]
     refuse_misplaced(given, cluster, (*LOCAL, "CUPTI"), (*REMOTE, "SCALE"))
-    variants_of(values["baselines"] or ())
-    Wanted(precision=values["precision"] or None).check()
+    check_wanted(values)
     _planned(values["model"], values["cases"], steps=steps, cluster=cluster, scale=values["scale"], gpus=1)
     if not cluster and not gpu_count():
         raise Exit(

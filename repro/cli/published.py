@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from repro.cli.session import chosen_cases
 from repro.cli.settings import Exit, Invocation, OptionError, exit_statuses, task
@@ -116,9 +117,15 @@ def parse(invocation: Invocation, log: str | None = None) -> None:
     """
     from repro.published.log_summary import summary
 
+    with exit_statuses(FAILED):
+        print_json(summary(str(log)))
+
+
+@parse.checks
+def _check_log(values: Mapping[str, Any]) -> None:
+    """Refuse a log that there is not."""
+    log = values["log"]
     if not log:
         raise OptionError("LOG=FILE: name the log to read")
     if not Path(log).exists():
         raise OptionError(f"LOG={log}: no such file")
-    with exit_statuses(FAILED):
-        print_json(summary(log))

@@ -8,10 +8,10 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from repro.cli.options import LibraryOptions, RunOptions, RuntimeOptions, refuse_misplaced
 from repro.cli.settings import Exit, Invocation, exit_statuses
@@ -340,6 +340,15 @@ def baseline_program_of(
 
     image = launcher.baseline_image if launcher else lambda: None
     return baseline_program(python, command, ",".join(variants), gpus, precision=precision, image=image)
+
+
+def check_wanted(values: Mapping[str, Any]) -> None:
+    """Refuse baselines, a scale and a precision that there are not, before anything is installed for them."""
+    from repro.planning.baselines import variants_of
+    from repro.planning.plan import Wanted
+
+    variants_of(values["baselines"] or ())
+    Wanted(scale=values.get("scale") or None, precision=values["precision"] or None).check()
 
 
 def _import_report(plan: Plan) -> None:

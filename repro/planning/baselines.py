@@ -153,7 +153,8 @@ def variants_of(names: Iterable[str]) -> tuple[str, ...]:
     if variants == (NO_BASELINE,):
         return ()
     if unknown := [name for name in variants if name not in VARIANTS]:
-        raise PlanError(f"BASELINES={','.join(variants)}: no {', '.join(unknown)}; there are {', '.join(VARIANTS)}")
+        choice = f"there are {', '.join(VARIANTS)}, or {NO_BASELINE} by itself"
+        raise PlanError(f"BASELINES={','.join(variants)}: no {', '.join(unknown)}; {choice}")
     return variants
 
 

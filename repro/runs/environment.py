@@ -29,6 +29,8 @@ FORM = table(
 """The environment in `run.json`."""
 WRITTEN_AS_NULL = ("cpu_count", "stack", "jit_cache", "git_commit", "git_changed_files")
 """What is recorded also where there is none."""
+MOST_DIGITS = 6
+"""Of a count in a node's fingerprint: a report lists each GPU, and a record from elsewhere may name any number."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,9 @@ class RankMachine:
 
 
 def _whole(fields: Mapping[str, str], name: str) -> int:
-    """A number of a fingerprint; 0 where the node did not tell."""
+    """A number of a fingerprint; 0 where the node did not tell, and where no node has as many of anything."""
     value = fields.get(name, "")
-    return int(value) if value.isdecimal() else 0
+    return int(value) if value.isdecimal() and len(value) <= MOST_DIGITS else 0
 
 
 def _of_each(value: str, count: int) -> list[str]:

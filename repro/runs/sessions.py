@@ -5,16 +5,17 @@ they are no independent measurements of what another machine, or the same one on
 
 A run records an anonymous identity of its machine and of the machine's start (`repro.launch.host_environment.identity`).
 Older runs recorded neither, and nothing records those of a cluster's nodes: of these the recorded facts are the identity,
-which are system, kernel, processor, memory, and the GPUs with their driver and firmware, and of a node its name. Two
-machines that are alike in all of them count as one. That can only make sessions fewer, which decides less. The controller
-of a cluster is none of its machines: runs over one node at one time are of one session, whoever started them.
+which are system, kernel, processor, memory, and the GPUs with their driver and firmware. Two machines that are alike in all
+of them count as one, also two nodes, whose names are replaced in kept runs. That can only make sessions fewer, which
+decides less. The controller of a cluster is none of its machines: runs over one node at one time are of one session,
+whoever started them.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from repro.runs.attempts import AttemptRecord
 from repro.runs.description import RunDescription
@@ -67,13 +68,9 @@ def machines_of(environment: Environment) -> frozenset[str]:
     """What tells each machine of a run's ranks, and its start, from others: the recorded identity, or recorded facts."""
     gpus = [[gpu.get(name) for name in OF_GPU] for gpu in environment.gpus]
     if environment.cluster:
-        fingerprints = environment.cluster.get("fingerprints", {}).get("nodes", {}).values()
-        nodes = [RankMachine.of_node(fingerprint["fields"]) for fingerprint in fingerprints]
-        alike = [
-            sorted({json.dumps(gpu) for gpu in gpus}),
-            sorted({json.dumps([node.system, node.processor, node.memory]) for node in nodes}),
-        ]
-        return frozenset(json.dumps([host, *alike]) for host in environment.hosts)
+        nodes = environment.cluster.get("fingerprints", {}).get("nodes", {}).values()
+        by_facts = {json.dumps(asdict(RankMachine.of_node(node["fields"]))) for node in nodes}
+        return frozenset(by_facts or {json.dumps(gpus)})
     if environment.machine:
         return frozenset((json.dumps([environment.machine["id"], environment.machine["start"]]),))
     return frozenset((json.dumps([[getattr(environment, name) for name in FACTS], gpus]),))

@@ -75,35 +75,37 @@ def test_machines_that_are_alike_in_all_facts_count_as_one():
     assert machines_of(nodes[0]) == machines_of(nodes[1]) != machines_of(here)
 
 
-def over(*hosts, kernel="5.4", gpu="V100", **controller):
-    """Where a cluster's run was made: on nodes of these names, started from a controller."""
-    fields = {"system.distribution": "Debian 11", "system.kernel": kernel, "memory.total": "503 GiB"}
-    nodes = {f"node{i}": {"fields": fields} for i, _host in enumerate(hosts)}
-    cluster = {"hosts": list(hosts), "fingerprints": {"nodes": nodes}}
-    return ran_on(cluster=cluster, gpus=[{"name": gpu, "driver_version": "440"}], **controller)
+def over(*kernels, gpu="V100", **controller):
+    """Where a cluster's run was made: on nodes that have these kernels, started from a controller."""
+    facts = {"system.distribution": "Debian 11", "gpu.model": gpu, "gpu.count": "8"}
+    nodes = {f"node{i}": {"fields": {**facts, "system.kernel": kernel}} for i, kernel in enumerate(kernels)}
+    cluster = {"hosts": [f"host{i}" for i, _kernel in enumerate(kernels, 1)], "fingerprints": {"nodes": nodes}}
+    return ran_on(cluster=cluster, **controller)
 
 
 @pytest.mark.parametrize(
     ("there", "expected"),
     [
-        (over("n1", "n2", machine=OTHER, cpu="another", kernel="5.4", memory_mib=1), "S1"),
-        (over("n2", "n3", machine=OTHER), "S1"),
-        (over("n3", "n4", machine=ONE), "S2"),
-        (over("n1", "n2", kernel="6.1", machine=ONE), "S2"),
-        (over("n1", "n2", gpu="H100", machine=ONE), "S2"),
+        (over("5.4", "5.10", machine=OTHER, cpu="another", memory_mib=1), "S1"),
+        (over("5.10", machine=OTHER), "S1"),
+        (over("5.10", "6.1", machine=OTHER), "S1"),
+        (over("6.1", machine=ONE), "S2"),
+        (over("5.4", gpu="H100", machine=ONE), "S2"),
     ],
 )
 def test_runs_over_the_same_nodes_are_of_one_session_whichever_controller_started_them(there, expected):
-    here = over("n1", "n2", machine=ONE)
+    """Also those over a part of the nodes, where these differ."""
+    here = over("5.4", "5.10", machine=ONE)
     assert named((0.0, HOUR, here), (1.0, HOUR, there)) == ["S1", expected]
-    assert machines_of(over("n1")) != machines_of(ran_on(host="n1")), "a cluster is no machine of its own"
+    assert machines_of(over("5.4")) != machines_of(ran_on(kernel="5.4")), "a cluster is no machine of its own"
 
 
 def test_a_run_over_nodes_of_two_sessions_is_of_the_first_and_so_is_what_follows_on_either():
-    spans = [(0.0, 1.0, over("n1")), (0.0, 1.0, over("n2")), (2.0, HOUR, over("n1", "n2")), (3.0, 4.0, over("n2"))]
+    one, other, both = over("5.4"), over("6.1"), over("5.4", "6.1")
+    spans = [(0.0, 1.0, one), (0.0, 1.0, other), (2.0, HOUR, both), (3.0, 4.0, other)]
     assert named(*spans) == ["S1", "S2", "S1", "S1"]
-    assert named(*spans, (7 * HOUR + 1, 8 * HOUR, over("n2"))) == ["S1", "S2", "S1", "S1", "S3"]
-    assert named(*spans, (7 * HOUR, 8 * HOUR, over("n2"))) == ["S1", "S2", "S1", "S1", "S1"]
+    assert named(*spans, (7 * HOUR + 1, 8 * HOUR, other)) == ["S1", "S2", "S1", "S1", "S3"]
+    assert named(*spans, (7 * HOUR, 8 * HOUR, other)) == ["S1", "S2", "S1", "S1", "S1"]
 
 
 def test_a_run_spans_from_its_creation_to_its_last_attempts_end():

@@ -131,9 +131,8 @@ def index(result: Audit, language: str, folder: Path) -> Document:
     )
     lead = _(
         "Published training benchmark reports, regenerated in Chinese and English from data and audited against their own "
-        "figures. `make published` "
-        "rewrites this folder byte for byte, `make audit` prints the findings and writes `audit.json`, and `make "
-        "audit LOGS=DIR` recomputes the figures from original logs."
+        "figures. `make published` rewrites these pages byte for byte, `make audit` prints the findings and writes "
+        "`audit.json`, and `make audit LOGS=DIR` recomputes the figures from original logs."
     )
     sections = (
         Section("reports", _("Reports"), (table("reports", reports, fields), *links)),

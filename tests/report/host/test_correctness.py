@@ -10,6 +10,7 @@ from repro.analysis.profiles import ProfileComparison, Profiled, Profiles
 from repro.planning.loss_curves import CONTROL, ERROR, LAYOUT
 from repro.published.cases import Layout
 from repro.published.rules import MeanRows
+from repro.report.document import Figure
 from repro.report.host.correctness import shown, shown_figures
 from repro.report.host.notes import Notes
 from repro.report.host.results import MeasuredHost
@@ -88,6 +89,15 @@ def test_curves_are_counted_from_their_comparisons(tmp_path):
 
 def curves_of(name, **more) -> Curves:
     return Curves((CurveComparison(unit(name, LAYOUT, **more)),))
+
+
+def test_a_run_has_its_own_figures_also_where_another_of_the_same_second_has_a_longer_name(tmp_path):
+    host = host_of(tmp_path, curves_of("a"), curves_of("b"))
+    names = ("run-1", "run-1-9e0a")
+    renamed = (replace(before, run=Run(tmp_path / name)) for before, name in zip(host.runs, names, strict=True))
+    drawn = [Figure(f"figure-{name}-curves-gpt", tmp_path / name, "", "") for name in names]
+    _short, detail = shown(ENGLISH, replace(host, runs=tuple(renamed)), drawn)
+    assert list(detail.blocks[1::2]) == drawn
 
 
 def test_a_host_without_a_bench_has_the_code_of_its_other_runs(tmp_path):
