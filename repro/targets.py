@@ -153,8 +153,9 @@ def command_line(task: str, texts: Mapping[str, str]) -> str:
 def unknown_task(name: str, targets: Sequence[str]) -> str:
     """What to say of a target that is none of those that the Makefile has."""
     (nearest,) = difflib.get_close_matches(name, [*targets, "setup", "clean", "help"], 1, cutoff=0.0)
-    return f"make {name}: no such target; the nearest is {nearest}. `make` lists them all"
+    return f"make {name}: no such target; did you mean {nearest}? `make` lists them all"
 
 
 if __name__ == "__main__":
-    sys.exit(unknown_task(sys.argv[1], sys.argv[2:]))
+    print(unknown_task(sys.argv[1], sys.argv[2:]), file=sys.stderr)
+    sys.exit(2)

@@ -9,7 +9,7 @@ import pandas as pd
 from repro.analysis.frames import attempt_frame, status_counts
 from repro.analysis.ratio import Ratio, repeated_ratio
 from repro.analysis.results import Result, summarise
-from repro.analysis.verdict import NOISE_FACTOR, check_given, outcome
+from repro.analysis.verdict import NOISE_FACTOR, outcome
 from repro.published.cases import load_catalogue
 from repro.published.noise import published_noise
 from repro.runs.attempts import AttemptRecord
@@ -120,10 +120,8 @@ def compare(first: Run, second: Run, given: float | None = None) -> RunCompariso
     """Match the units of two runs by name, or by configuration where the names differ.
 
     `given` is the relative tolerance within which throughputs are the same; without it, three times the largest
-    deviation between equal configurations in the published figures. PlanError if there is nothing to compare,
-    ToleranceError as `check_given`.
+    deviation between equal configurations in the published figures. PlanError if there is nothing to compare.
     """
-    check_given(given)
     if first.path.resolve() == second.path.resolve():
         raise PlanError(f"{first.id} and {second.id} are the same run: name two")
     one, two = Side.of(first), Side.of(second)

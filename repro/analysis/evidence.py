@@ -14,6 +14,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from zipfile import BadZipFile
 
 from repro.analysis import clocks, copies, course, planned, what_ran
@@ -45,6 +46,8 @@ ALWAYS = {"generation", "throughput", "latency_ms", "memory_mib", "memory_peak_m
 FEWEST_LOSSES = 10
 """The fewest first losses that any release recorded, of as many rows or more."""
 FINISHED = N_("{attempt}: recorded as {status}, although all of its ranks trained to their end")
+MOST_DIFFERENCES = 10
+"""How many contradictions of an attempt are named: the first ones. Of a hostile one there are millions."""
 OWN_KEYS = {"output"}
 """Keys in an attempt's configuration that are not in the unit's: its folder."""
 
@@ -154,7 +157,8 @@ def _of_record(plan: Plan, attempts: list[AttemptRecord], left: list[str]) -> It
         before, _, last = folder.rpartition(".attempt-")
         numbers.setdefault(before, set()).add(int(last) if last.isdecimal() else 0)
     for before, taken in numbers.items():
-        for number in sorted(set(range(1, max(taken))) - taken):
+        missing = (number for number in range(1, max(taken)) if number not in taken)
+        for number in islice(missing, MOST_DIFFERENCES):
             yield Difference(
                 f"{before}.attempt-{number}",
                 "attempt",
@@ -171,7 +175,8 @@ def _of_attempt(
     """
     folder = attempt.folder
     try:
-        yield from _of_figures(unit, attempt, folder=files / folder, gpus=gpus, noises=noises)
+        every = _of_figures(unit, attempt, folder=files / folder, gpus=gpus, noises=noises)
+        yield from islice(every, MOST_DIFFERENCES)
     except LogError as error:
         yield Difference(folder, LOG, ((ATTEMPTS, "read"), ("its folder", error.reason)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecordError, BadZipFile, zlib.error) as error:

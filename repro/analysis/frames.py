@@ -265,9 +265,8 @@ def _is_missing(value: object) -> bool:
 
 def _metrics(path: RunPath) -> pd.DataFrame:
     """One row per iteration of a rank's metrics: an iteration may have an event of its loss and one of its printed row."""
-    rows = pd.DataFrame([event for event in events(path) if "iteration" in event])
-    if rows.empty:
-        return rows
+    names = [{"throughput_samples_per_s": "throughput"}.get(name, name) for name in ITERATION_COLUMNS][5:]
+    rows = pd.DataFrame([event for event in events(path) if "iteration" in event], columns=names)
     return rows.groupby("iteration", as_index=False).first().rename(columns={"throughput": "throughput_samples_per_s"})
 
 

@@ -28,7 +28,6 @@ from repro.runs.attempts import AttemptRecord
 from repro.runs.plan import PUBLISHED, SMOKE, Plan
 from repro.runs.record import Run
 from repro.runs.unit import Unit
-from repro.utils.errors import ReproError
 from repro.utils.sequential import Looks
 from repro.utils.stats import Interval
 
@@ -38,12 +37,6 @@ HELD, NOT_HELD, NOTHING_TO_JUDGE = 0, 1, 3
 DECIDED = ("reproduced", "faster", "slower")
 NOISE_FACTOR = 3
 GIVEN = "given"
-MOST_TOLERANCE = 0.05
-"""Upper limit of TOLERANCE: frameworks in the published comparison differ by more."""
-
-
-class ToleranceError(ReproError):
-    """A tolerance was asked for that is none, or within which nearly everything would be reproduced."""
 
 
 @dataclass(frozen=True)
@@ -226,13 +219,7 @@ def judge(
     ----------
     results : what `repro.analysis.results.summarise` made of the attempts.
     given : a relative tolerance that replaces the derived ones and those of the relative comparisons.
-
-    Raises
-    ------
-    ToleranceError
-        The given tolerance is not from 0 to MOST_TOLERANCE.
     """
-    check_given(given)
     catalogue = load_catalogue()
     judged = _Judge(run, plan, attempts, catalogue, given)
     pairs = [(name, catalogue.by_name.get(name), result) for result in results for name in result.unit.stands_for]
@@ -259,14 +246,6 @@ def judge(
         interrupted=sum(result.interrupted for result in results),
         looks=plan.looks,
     )
-
-
-def check_given(tolerance: float | None) -> None:
-    """ToleranceError if a tolerance is given that is not from 0 to MOST_TOLERANCE."""
-    if tolerance is not None and not 0 <= tolerance <= MOST_TOLERANCE:
-        raise ToleranceError(
-            f"TOLERANCE={100 * tolerance:g}%: from 0 to {MOST_TOLERANCE:.0%} may be given; frameworks differ by as much"
-        )
 
 
 def judge_case(run: Run, plan: Plan, attempts: list[AttemptRecord], case: Case, result: Result) -> Verdict:

@@ -36,13 +36,11 @@ def report(
     status into 2 and prints the number in its last line.
     """
     from repro.analysis.evidence import require
-    from repro.analysis.verdict import check_given
     from repro.report.run.page import render, report_folder
     from repro.runs.files import reading
     from repro.runs.manifest import check_recordable, record
     from repro.runs.occupied import occupied
 
-    check_given(tolerance)
     chosen = _run(run, runs)
     target = report_folder(chosen, runs)
     own = target == chosen.path

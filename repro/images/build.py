@@ -157,11 +157,11 @@ def _build_one(client: str, stack: str, tag: str, pins: Pins, sources: Sources, 
             if sys.stderr.isatty():
                 sys.stderr.write(line)
     if process.returncode:
-        raise ImageError(_why(stack, lines, sources, pins))
+        raise ImageError(_why(stack, lines, sources))
     say(f"{stack}: built in {time.monotonic() - started:.1f} s")
 
 
-def _why(stack: str, lines: list[str], sources: Sources, pins: Pins) -> str:
+def _why(stack: str, lines: list[str], sources: Sources) -> str:
     """Why a build stopped: the pin named by a step, or the end of the build's output."""
     named = [line[line.index("pin '") :] for line in lines if "pin '" in line and "docker/build" not in line]
     if named:

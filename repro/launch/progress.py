@@ -177,7 +177,7 @@ class Progress:
         if new:
             self._say(f"    {watch.line()}")
 
-    def ended(self, unit: Unit, repeat: int, attempt: AttemptRecord, final: bool = True) -> None:
+    def ended(self, unit: Unit, attempt: AttemptRecord, final: bool = True) -> None:
         """The attempt is recorded; it is tried again unless this is `final`."""
         _, stop = self._going.pop(unit.name)
         stop.set()

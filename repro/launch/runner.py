@@ -290,7 +290,7 @@ class _Schedule:
             record = future.result()
             final = record.status == "ok" or not turn.retries
             with self._bench.lock:
-                self._bench.progress.ended(turn.unit, turn.repeat, record, final=final)
+                self._bench.progress.ended(turn.unit, record, final=final)
             if not final:
                 group.turns.appendleft(replace(turn, retries=turn.retries - 1))
             if record.enough:

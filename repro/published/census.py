@@ -16,9 +16,6 @@ from repro.published.trainer_config import TrainerConfig
 from repro.utils.paths import DATA
 
 FILE = DATA / "census.toml"
-OF_EACH_GRADIENT = ("multi_count_not_finite", "multi_square_sum", "square_sum")
-"""Operators that take every gradient, one by one or all together."""
-
 Parts = dict[str, dict[str, int]]
 
 
@@ -38,31 +35,7 @@ def operators(report: str, config: TrainerConfig, *without: str) -> Parts:
 
     Differences of the deviations `without` are left out.
     """
-    return _parts(report, config, _summed(report, config, without))
-
-
-def source_operators(report: str, config: TrainerConfig) -> Parts:
-    """Operators of the published program by part and type, as its source has them."""
-    return operators(report, config, *(deviation.id for deviation in deviations()))
-
-
-def transfers(report: str, config: TrainerConfig, *without: str) -> dict[str, int]:
-    """How many values the ranks exchange because they are taken by another signature than they are made with."""
-    counts, layers, tensors = _summed(report, config, without), *_sizes(report, config)
-    per_tensor, layer = times(counts["each_transfers"], tensors), times(counts["layer_transfers"], layers)
-    return _sorted(_added(per_tensor, layer, counts["transfers"]))
-
-
-def gradients_taken(report: str, config: TrainerConfig, *without: str) -> dict[str, int]:
-    """How many gradients the operators of OF_EACH_GRADIENT take."""
-    more, tensors = _summed(report, config, without)["gradients_taken"], _sizes(report, config)[1]
-    update = operators(report, config, *without)["update"]
-    return {name: tensors + more[name] for name in OF_EACH_GRADIENT if name in update}
-
-
-def differences_of(report: str, config: TrainerConfig) -> frozenset[str]:
-    """Deviations that change operators or transfers of the port with a trainer's configuration."""
-    return frozenset(entry["deviation"] for entry in _differences(report, config))
+    return _parts(report, config, summed(report, config, without))
 
 
 def times(counts: Mapping[str, int], number: int) -> Counter:
@@ -93,11 +66,11 @@ def _gradient(counts: Mapping[str, int]) -> Counter:
     return _added(*(times(_census()["gradient"].get(name, {}), count) for name, count in counts.items()))
 
 
-def _summed(report: str, config: TrainerConfig, without: tuple[str, ...]) -> Mapping[str, Counter]:
+def summed(report: str, config: TrainerConfig, without: tuple[str, ...]) -> Mapping[str, Counter]:
     """The tables of counts for a configuration, each summed over the entries whose conditions hold."""
     program = _census().get(report, {})
     entries = [program, *(entry for entry in program.get("layouts", ()) if holds(entry["where"], config))]
-    entries += [entry for entry in _differences(report, config) if entry["deviation"] not in without]
+    entries += [entry for entry in differences(report, config) if entry["deviation"] not in without]
     summed: dict[str, Counter] = _Tables()
     for entry in entries:
         for name, table in entry.items():
@@ -113,7 +86,7 @@ class _Tables(dict):
         return self.setdefault(name, Counter())
 
 
-def _differences(report: str, config: TrainerConfig) -> Iterator[Mapping[str, Any]]:
+def differences(report: str, config: TrainerConfig) -> Iterator[Mapping[str, Any]]:
     """Entries of the differences whose deviation applies and whose own conditions hold."""
     applying = {deviation.id for deviation in deviations() if deviation.applies(report, config)}
     for entry in _census().get(report, {}).get("differences", ()):

@@ -16,9 +16,7 @@ KINDS = ("speed", "mathematics", "data", "runtime")
 SPEED, MEMORY, LOSS = MATTERS = ("speed", "memory", "loss")
 EVIDENCE = ("measured", "published", "estimated", "source")
 COUNTED = ("gpus", "data", "tensor", "pipeline", "accumulation")
-"""Conditions that are "one" or "several"."""
-CHOSEN = ("precision", "optimizer_sharding", "input", "standin")
-"""Conditions that are a value of the configuration."""
+"""Conditions that are "one" or "several"; others are a value of the configuration."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +31,7 @@ class Deviation:
     what, effect : by language.
     evidence : of EVIDENCE, what the effect is known from.
     sources : "repository@commit:path#lines", or paths of this project.
-    where : conditions on the configuration, all of which must hold: of COUNTED and CHOSEN.
+    where : conditions on the configuration, all of which must hold.
     """
 
     id: str
@@ -56,7 +54,7 @@ class Deviation:
 
 
 def holds(where: Mapping[str, object], config: TrainerConfig) -> bool:
-    """Whether a trainer's configuration meets all conditions, of COUNTED and CHOSEN."""
+    """Whether a trainer's configuration meets all conditions."""
     facts = _facts(config)
     return all(facts[name] == value for name, value in where.items())
 

@@ -63,11 +63,6 @@ class HistorySource:
         lines = self.at.partition("#")[2]
         return f"{root}/blob/{match['commit']}/{match['path']}" + (f"#{lines}" if lines else "")
 
-    @property
-    def fragments(self) -> tuple[str, ...]:
-        """The parts of the quote between its omissions, each of which is in the source."""
-        return tuple(part.strip() for part in self.quote.split("…") if part.strip())
-
 
 @dataclass(frozen=True)
 class HistoryEntry:

@@ -197,7 +197,7 @@ class _Reader:
         match = form.pattern.fullmatch(line) if form else None
         if form is None or match is None:
             self._take_unusual(number, line)
-        elif self.cut and not self._is_whole(form, line, match.groups()):
+        elif self.cut and not self._is_whole(form, match.groups()):
             self.half_written = True
         else:
             self._take_row(form, number, match.groups())
@@ -221,7 +221,7 @@ class _Reader:
         else:
             self.broken += 1
 
-    def _is_whole(self, form: Format, line: bytes, values: tuple) -> bool:
+    def _is_whole(self, form: Format, values: tuple) -> bool:
         """Tell whether a row without a line end is complete, or lacks less than a thousandth.
 
         E closes a row with a bar. Other rows must have the fields of the row before, and in the last number as

@@ -193,6 +193,14 @@ def content(path: RunPath, limit: int = limits.FILE_BYTES) -> bytes:
     return bytes(data)
 
 
+def lined(path: RunPath, limit: int = limits.FILE_BYTES) -> bytes:
+    """The whole content of a file of lines; RecordError if it has more of them than a run writes."""
+    data = content(path, limit)
+    if data.count(b"\n") > limits.LINES:
+        raise RecordError(f"{path} has more than {limits.LINES} lines")
+    return data
+
+
 def lines(path: RunPath) -> list[str]:
     """The complete lines of a file, without line ends; none if the file does not exist. An incomplete last line is
     dropped.
@@ -201,10 +209,7 @@ def lines(path: RunPath) -> list[str]:
     """
     if not path.is_file():
         return []
-    data = content(path, limits.RECORD_BYTES)
-    if data.count(b"\n") > limits.LINES:
-        raise RecordError(f"{path} has more than {limits.LINES} lines")
-    every = data.decode("utf-8").split("\n")[:-1]
+    every = lined(path, limits.RECORD_BYTES).decode("utf-8").split("\n")[:-1]
     if longest := next((number for number, line in enumerate(every, 1) if len(line) > limits.LINE_BYTES), None):
         raise RecordError(f"{path}: line {longest} has more than {limits.LINE_BYTES // 2**20} MiB")
     return every

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from repro.runs.failures import Failure
-from repro.runs.files import RunPath, content
+from repro.runs.files import RunPath, lined
 from repro.utils.i18n import N_
 from repro.utils.printable import one_line
 
@@ -22,7 +22,7 @@ MOST_DAMAGED = 5
 """Damaged lines of a file that are kept: the first ones. Nobody reads more, and a hostile file has millions."""
 TEXT = 80
 """How much of a damaged line is quoted, in characters."""
-ROW = ("iteration", "time", "throughput", "latency_ms")
+ROW = {"iteration", "time", "throughput", "latency_ms"}
 """What the event of a printed row always has; on rank 0 also its loss."""
 MOST = 2**63
 """The largest whole number that an event has; floating point does not hold any."""
@@ -58,9 +58,9 @@ class Metrics(NamedTuple):
 
 def parse(data: bytes, file: str, before: int = 0) -> Metrics:
     """Read whole lines of the metrics file of this name; `before` is how many lines it has before them."""
-    metrics = Metrics([], [])
+    metrics, row = Metrics([], []), ROW | ({"loss"} if file == METRICS.format(0) else set())
     for number, line in enumerate(data.split(b"\n")[:-1], before + 1):
-        event = _event(line, file)
+        event = _event(line, row) if b'"event"' in line else None
         if event is not None:
             metrics.events.append(event)
         elif len(metrics.damaged) < MOST_DAMAGED:
@@ -71,9 +71,9 @@ def parse(data: bytes, file: str, before: int = 0) -> Metrics:
 def read_metrics(path: RunPath) -> Metrics:
     """The content of a metrics file, in a folder or an archive; nothing if there is no such file.
 
-    A last line without its end was cut off with its rank, and is left out.
+    A last line without its end was cut off with its rank, and is left out. RecordError as `lined`.
     """
-    return parse(content(path), path.name) if path.is_file() else Metrics([], [])
+    return parse(lined(path), path.name) if path.is_file() else Metrics([], [])
 
 
 def events(path: RunPath) -> list[dict]:
@@ -93,8 +93,8 @@ def damage(lines: Iterable[DamagedLine]) -> Failure | None:
     return None
 
 
-def _event(line: bytes, file: str) -> dict | None:
-    """The event in a line; None if it is damaged."""
+def _event(line: bytes, row: set[str]) -> dict | None:
+    """The event in a line; None if it is damaged, as a printed row without what `row` names."""
     try:
         event = json.loads(line.decode("utf-8"))
         if b"\\u" in line:  # perhaps of lone surrogates, which nothing can record
@@ -103,11 +103,11 @@ def _event(line: bytes, file: str) -> dict | None:
         return None
     if not isinstance(event, dict) or not isinstance(event.get("event"), str) or event["event"] in NOT_OF_RANKS:
         return None
-    if event["event"] == "iteration" and not event.keys() >= {*ROW, *(["loss"] if file == METRICS.format(0) else [])}:
+    if event["event"] == "iteration" and not event.keys() >= row:
         return None
-    for name, form in FIELDS.items():
-        value = event.get(name)
-        if name in event and (not isinstance(value, form) or isinstance(value, bool)):
+    for name in event.keys() & FIELDS.keys():
+        value = event[name]
+        if not isinstance(value, FIELDS[name]) or isinstance(value, bool):
             return None
         if isinstance(value, int) and abs(value) > MOST:
             return None

@@ -15,8 +15,8 @@ HALVINGS = 60
 class Spread:
     """Spread of repeated measurements, in their own unit.
 
-    `iqr` is the interquartile range, `standard_deviation` that of the sample (n - 1), `cv` the standard deviation
-    divided by the mean, dimensionless. They are None with too few samples.
+    `standard_deviation` is that of the sample (n - 1), `cv` the standard deviation divided by the mean, dimensionless.
+    They are None with too few samples.
     """
 
     samples: int
@@ -24,7 +24,6 @@ class Spread:
     mean: float
     minimum: float
     maximum: float
-    iqr: float | None
     standard_deviation: float | None
     cv: float | None
 
@@ -108,7 +107,6 @@ def spread(values: Sequence[float]) -> Spread:
         mean=mean,
         minimum=min(values),
         maximum=max(values),
-        iqr=quantile(values, 0.75) - quantile(values, 0.25) if count > 3 else None,
         standard_deviation=deviation,
         cv=deviation / mean if deviation is not None and mean else None,
     )

@@ -1,13 +1,11 @@
 """Two runs beside each other: what matches, what the ratio says, and what is refused or marked."""
 
 import json
-import math
 import re
 
 import pytest
 
 from repro.analysis.compare_runs import compare
-from repro.analysis.verdict import ToleranceError
 from repro.published.cases import load_catalogue
 from repro.report.compare import build, write
 from repro.runs.record import read_json, write_json
@@ -76,14 +74,11 @@ def test_the_tolerance_is_the_published_noise_or_the_given_one(tmp_path):
 
 
 def test_a_tolerance_is_given_as_for_a_verdict(tmp_path):
-    """Zero is a tolerance, and none may be so wide that nearly everything is the same."""
+    """Zero is a tolerance."""
     first = published_run(tmp_path, [EIGHT], label="first")
     second = published_run(tmp_path, [EIGHT], scale=lambda case: 1.002, label="second")
     assert (compare(first, second).pairs[0].outcome, compare(first, second, 0.0).tolerance) == ("same", 0.0)
     assert compare(first, second, 0.0).pairs[0].outcome == "inconclusive"
-    for wrong in (0.051, -0.01, math.nan):
-        with pytest.raises(ToleranceError, match="from 0 to 5% may be given"):
-            compare(first, second, wrong)
 
 
 def test_units_of_one_run_only_are_listed(tmp_path):

@@ -142,6 +142,12 @@ def test_a_row_per_iteration(tmp_path):
     assert set(merged.model) == {"gpt"}
 
 
+def test_fields_of_events_that_are_no_columns_are_not_read(tmp_path):
+    path = tmp_path / "metrics-rank0.jsonl"
+    path.write_text("".join(f'{{"event": "x", "iteration": {at}, "field {at}": 1}}\n' for at in range(100)))
+    assert len(frames._metrics(path)) == 100 and set(frames._metrics(path)) <= frames.ITERATION_COLUMNS.keys()
+
+
 def test_the_example_in_the_documentation_runs(runs, monkeypatch):
     example = textwrap.dedent(frames.__doc__.partition(":\n\n")[2].partition("\n\nOnly runs")[0])
     assert "frames.load" in example

@@ -1,6 +1,5 @@
 """What a verdict and a judgement say of themselves: shortfall, chance, status and summary, without any run."""
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -8,14 +7,11 @@ import pytest
 from repro.analysis.comparability import Reason
 from repro.analysis.ratio import Ratio
 from repro.analysis.verdict import (
-    MOST_TOLERANCE,
     NOISE_FACTOR,
     Judgement,
     Tolerance,
-    ToleranceError,
     Verdict,
     case_ratio,
-    check_given,
     outcome,
     tolerance,
 )
@@ -167,15 +163,6 @@ def test_outcomes_are_counted_all_of_them():
 def test_the_ends_of_an_interval_decide(low, high, expected):
     assert outcome(Ratio(1.0, Interval(low, high, 0.96875, "any", (6,))), 0.25) == expected
     assert outcome(Ratio(1.0, Interval(low, high, 0.9375, "any", (5,))), 0.25) == "inconclusive"
-
-
-def test_from_nothing_to_five_per_cent_may_be_given():
-    assert MOST_TOLERANCE == 0.05
-    for allowed in (None, 0.0, 0.01, 0.05):
-        check_given(allowed)
-    for wrong in (0.0501, 0.5, 1.0, -0.01, math.nan):
-        with pytest.raises(ToleranceError, match=rf"TOLERANCE={100 * wrong:g}%: from 0 to 5% may be given"):
-            check_given(wrong)
 
 
 def test_a_tolerance_of_zero_is_named_in_the_outcome():

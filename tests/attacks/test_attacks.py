@@ -15,7 +15,6 @@ from repro.analysis.measurement import LOG
 from repro.analysis.results import summarise
 from repro.analysis.verdict import DECIDED, judge
 from repro.cli import report as tasks
-from repro.cli.settings import Invocation
 from repro.launch.program_code import program_code, refuse_other_code
 from repro.published.cases import load_catalogue
 from repro.report.host.keep import keep
@@ -368,11 +367,11 @@ def ran(run: Run, code: dict) -> None:
     edit_lines(run.attempts_file, lambda lines: [{**each, "code": code} for each in lines])
 
 
-@attack("TOLERANCE=50", r"TOLERANCE=50%: from 0 to 5% may be given")
+@attack("TOLERANCE=50", r"TOLERANCE=50: it is a number of per cent from 0 to 5")
 def huge_tolerance(scene):
     run = published_run(scene.runs, [CASE.name], SOUND, scale=lambda case: 0.7)
-    asked = Invocation("report", {})
-    return [answer(lambda: tasks.report.body(asked, str(run.path), scene.runs, tolerance=0.5))]
+    asked = {"RUN": str(run.path), "TOLERANCE": "50"}
+    return [answer(lambda: tasks.report(**tasks.report.of_variables(asked)))]
 
 
 @attack("two equal repeats for an interval without width", r"inconclusive")

@@ -80,6 +80,7 @@ def edit_unit(run: Path, change: Callable[[dict], object]) -> None:
     edit(run / "run.json", lambda content: change(content["plan"]["units"][0]))
 
 
+METRICS_ROW = {"event": "iteration", "loss": 1.0, "throughput": 1.0, "latency_ms": 1.0}
 RECORDS = {
     "no JSON": lambda run: (run / "run.json").write_text("{"),
     "no UTF-8": lambda run: (run / "run.json").write_bytes(b"\xff\xfe{}"),
@@ -123,6 +124,15 @@ RECORDS = {
     "metrics of NULs": lambda run: (run / ATTEMPT / "metrics-rank0.jsonl").write_bytes(b"\0" * 1000 + b"\n"),
     "metrics that are nested": lambda run: (run / ATTEMPT / "metrics-rank0.jsonl").write_text("[" * 10**5 + "\n"),
     "a million events": lambda run: (run / ATTEMPT / "metrics-rank0.jsonl").write_bytes(b"{}\n" * 1_000_000),
+    "more than a million events": lambda run: (run / ATTEMPT / "metrics-rank0.jsonl").write_bytes(
+        b'{"event": "x"}\n' * (limits.LINES + 1)
+    ),
+    "rows that go back": lambda run: (run / ATTEMPT / "metrics-rank0.jsonl").write_text(
+        "".join(json.dumps({**METRICS_ROW, "iteration": -at, "time": -at}) + "\n" for at in range(50_000))
+    ),
+    "an attempt of number 10^12": lambda run: edit_attempt(
+        run, folder=ATTEMPT.replace("attempt-1", f"attempt-{10**12}")
+    ),
     "a log of NULs": lambda run: (run / ATTEMPT / "logs/local_rank_0/stdout").write_bytes(b"\0" * 10**6),
     "a manifest of nothing": lambda run: (run / "manifest-sha256.txt").write_text("x\n"),
     "a manifest of paths elsewhere": lambda run: (run / "manifest-sha256.txt").write_text(f"{'0' * 64}  ../../x\n"),

@@ -117,9 +117,10 @@ def test_an_empty_answer_is_an_answer():
         ("scale", "huge", "--scale huge: it is smoke or published"),
         ("program", "published,x", "--program published,x: it is published or tuned, or published,tuned"),
         ("program", ",", "--program ,: it is published or tuned, or published,tuned"),
-        ("tolerance", "nan", "--tolerance nan: it is a number of per cent from 0 to 100, such as 2.5"),
-        ("tolerance", "101", "--tolerance 101: it is a number of per cent from 0 to 100, such as 2.5"),
-        ("tolerance", "-1", "--tolerance -1: it is a number of per cent from 0 to 100, such as 2.5"),
+        ("tolerance", "nan", "--tolerance nan: it is a number of per cent from 0 to 5, such as 2.5"),
+        ("tolerance", "5.01", "--tolerance 5.01: it is a number of per cent from 0 to 5, such as 2.5"),
+        ("tolerance", "abc", "--tolerance abc: it is a number of per cent from 0 to 5, such as 2.5"),
+        ("tolerance", "-1", "--tolerance -1: it is a number of per cent from 0 to 5, such as 2.5"),
     ],
 )
 def test_a_wrong_text_is_named_and_ends_with_2(name, text, message):

@@ -24,9 +24,9 @@ def test_the_nearest_variable_is_said(typed, nearest):
     ("typed", "nearest"), [("bnech", "bench"), ("verfy", "verify"), ("host-report", "host-reports")]
 )
 def test_the_nearest_target_is_said_by_make(typed, nearest):
-    assert f"the nearest is {nearest}." in unknown_task(typed, [*every()])
+    assert f"did you mean {nearest}?" in unknown_task(typed, [*every()])
     done = subprocess.run(["make", "-s", typed], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode and f"the nearest is {nearest}." in done.stderr
+    assert done.returncode == 2 and f"did you mean {nearest}?" in done.stderr and "Error 2" in done.stderr
 
 
 def test_the_nearest_inventory_is_said(capsys):

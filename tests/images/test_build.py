@@ -173,11 +173,11 @@ def test_a_changed_wheel_is_not_used(tmp_path, monkeypatch):
     ],
 )
 def test_why_a_build_stopped(lines, message):
-    assert message in image._why("cu102", lines, Sources("b"), load_pins())
+    assert message in image._why("cu102", lines, Sources("b"))
 
 
 def test_a_base_of_baselines_that_no_registry_has_is_made_with_debootstrap():
-    said = image._why("baseline", ["ERROR: failed to solve: base@sha256:12: not found"], Sources(), load_pins())
+    said = image._why("baseline", ["ERROR: failed to solve: base@sha256:12: not found"], Sources())
     assert "pin 'base image of the baselines'" in said
     assert "`make base STACK=baseline` makes one" in said
     assert "`make image STACK=baseline BASE=oneflow-reproduction-base:bookworm`" in said

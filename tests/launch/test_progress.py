@@ -44,7 +44,7 @@ def test_lines_say_how_far_an_attempt_is_while_it_runs_and_stop_with_it():
     progress.event(UNIT, row(1, 6))
     line = "iteration 6/20, 851.2 samples/s, loss 2.5000, up to 100 MiB, slowest rank 1, silent"
     wait_until(lambda: stream.getvalue().count(line) >= 2)
-    progress.ended(UNIT, 1, GOOD)
+    progress.ended(UNIT, GOOD)
     time.sleep(0.1)
     message = stream.getvalue()
     time.sleep(0.2)
@@ -162,6 +162,6 @@ def test_a_failure_is_shown_with_the_end_of_its_log():
     progress = Progress(stream)
     progress.begin(PLAN, Counter({UNIT.name: 1}))
     progress.started(UNIT, 1)
-    progress.ended(UNIT, 1, BAD)
+    progress.ended(UNIT, BAD)
     text = stream.getvalue()
     assert "FAILED: rank 1 exited with status 3" in text and text.endswith("    | first\n    | [b]last[/b]\n")

@@ -4,7 +4,8 @@ import pytest
 
 from repro.planning.trainer_config import config_of
 from repro.published.cases import load_catalogue
-from repro.published.census import operator_types, operators, parameter_tensors, source_operators
+from repro.published.census import operator_types, operators, parameter_tensors
+from repro.published.deviations import deviations
 from repro.published.trainer_config import TrainerConfig
 
 
@@ -25,7 +26,8 @@ def test_types_of_operators_are_the_ports(report, tensor, ported, source):
     published = config(report, tensor)
     types = operator_types(report, published)
     assert ported <= types and not source & types
-    assert source <= {name for counts in source_operators(report, published).values() for name in counts}
+    of_source = operators(report, published, *(deviation.id for deviation in deviations()))
+    assert source <= {name for counts in of_source.values() for name in counts}
 
 
 def test_operators_of_a_layer_count_once_per_layer():

@@ -8,13 +8,15 @@ import tomllib
 
 import pytest
 
-from repro.published.census import FILE, differences_of, gradients_taken, operators, source_operators, transfers
+from repro.published.census import FILE, differences, operators, parameter_tensors, summed, times
 from repro.published.deviations import deviations
 from repro.published.trainer_config import TrainerConfig
 from tests.trainers.conftest import configuration
 
 CHANGES = ["hide_future", "pool_without_places", "tie_tables", "sum_squares"]
 """The only changes of a job before it is compiled, for what oneflow 0.8.0's Python functions cannot ask for."""
+OF_EACH_GRADIENT = {"multi_count_not_finite", "multi_square_sum", "square_sum"}
+"""Operators that take every gradient, one by one or all together."""
 CLIPPED = {"optimizer": {"clip_norm": 1.0}}
 AMP = {"precision": "amp", "dropout": 0.1}
 PROGRAMS = {
@@ -104,12 +106,26 @@ def seen(job: dict) -> dict:
 
 def declared(report: str, config: TrainerConfig, *without: str) -> dict:
     """What a published program's job must be; without the differences of some deviations."""
+    parts, counts, layers = (
+        operators(report, config, *without),
+        summed(report, config, without),
+        config.shape.get("layers", 0),
+    )
+    tensors = parameter_tensors(report, layers)
+    transfers = (
+        times(counts["each_transfers"], tensors) + times(counts["layer_transfers"], layers) + counts["transfers"]
+    )
+    taking = OF_EACH_GRADIENT & parts["update"].keys()
     return {
-        "parts": operators(report, config, *without),
-        "transfers": transfers(report, config, *without),
-        "gradients taken": gradients_taken(report, config, *without),
+        "parts": parts,
+        "transfers": dict(sorted((+transfers).items())),
+        "gradients taken": {name: tensors + counts["gradients_taken"][name] for name in taking},
         "changes": CHANGES,
     }
+
+
+def differences_of(report: str, config: TrainerConfig) -> set[str]:
+    return {entry["deviation"] for entry in differences(report, config)}
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -150,7 +166,8 @@ def test_the_source_has_what_0_8_0_changes():
     """Figures from the reading of the published sources, by deviation."""
 
     def source(name: str) -> dict:
-        return source_operators(JOBS[name][0], TrainerConfig.from_json(config_of(*JOBS[name], ".")))
+        config = TrainerConfig.from_json(config_of(*JOBS[name], "."))
+        return operators(JOBS[name][0], config, *(deviation.id for deviation in deviations()))
 
     split = source("tensor 1x2x1")["outside"]
     assert split["sparse_cross_entropy_ms"] == 1 and split["broadcast_sub"] == 1 and not {"log", "nll"} & set(split)

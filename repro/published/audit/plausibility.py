@@ -351,7 +351,7 @@ def schedules(material: Material) -> Findings:
         for (iterations, warmup, decay), case in seen.items():
             yield _warmup(report, case, iterations, warmup)
             if decay is not None:
-                yield _decay(report, case, iterations, decay)
+                yield _decay(report, iterations, decay)
 
 
 def _warmup(report: Report, case: Case, iterations: int, warmup: int) -> Finding | None:
@@ -379,7 +379,7 @@ def _warmup(report: Report, case: Case, iterations: int, warmup: int) -> Finding
     )
 
 
-def _decay(report: Report, case: Case, iterations: int, decay: int) -> Finding | None:
+def _decay(report: Report, iterations: int, decay: int) -> Finding | None:
     rule = Message(
         "the learning-rate decay ends at iteration {decay}, the run at {iterations}", decay=decay, iterations=iterations
     )

@@ -161,11 +161,11 @@ def _programs_over(_: Translate, rows: list[HostRow]) -> Iterable[str]:
         mine = [row for row in rows if row.unit.program == program]
         if mine:
             yield _("{program} {values} ({sure})").format(
-                program=_(NAMED[program]), values=ratio_span(mine, _in_words), sure=_sure(_, mine, _in_words)
+                program=_(NAMED[program]), values=ratio_span(mine, two_decimals), sure=_sure(_, mine, two_decimals)
             )
 
 
-def _in_words(ratio: float) -> str:
+def two_decimals(ratio: float) -> str:
     """A ratio with two decimals: the table below has the third."""
     return numbers.fixed(ratio, 2)
 

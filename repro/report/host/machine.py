@@ -167,7 +167,7 @@ def preflight(_: Translate, host: MeasuredHost) -> list[Section]:
         blocks: list[Block] = [
             Table(f"preflight-{number}", columns(_("Check"), _("Result"), _("Found")), rows, caption)
         ]
-        blocks += [_operators(_, kernels, f"{number}-{index}") for index, kernels in enumerate(tables["kernels"], 1)]
+        blocks += [_operators(_, kernels) for kernels in tables["kernels"]]
         for index, table in enumerate(tables["allreduce"], 1):
             blocks += _allreduce(_, table, f"{number}-{index}")
         title = _("Preflight {number}").format(number=number) if len(host.preflights) > 1 else _("Preflight")
@@ -180,7 +180,7 @@ def _found(_: Translate, finding: dict) -> str:
     return Message.from_json(finding).text(_) if "message" in finding else f"`{finding['found']}`"
 
 
-def _operators(_: Translate, kernels: dict, number: str) -> Text:
+def _operators(_: Translate, kernels: dict) -> Text:
     results = kernels["results"]
     wrong = [result for result in results if result["error"] is None or result["error"] > result["tolerance"]]
     worst = sorted((result for result in results if result not in wrong), key=lambda result: -result["error"])[:LARGEST]

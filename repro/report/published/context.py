@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from repro.models.registry import spec_of
-from repro.report.document import Cell, Code, Column, Items, Section, Table, Text
+from repro.report.document import Cell, Code, Items, Section, Table, Text
 from repro.report.published.tables import Sheet
 from repro.report.run.bench import rule_text
-from repro.report.tables import figure, words
+from repro.report.tables import Field, columns, count, decimals, table, words
 from repro.utils.i18n import N_, Translate
 
 ENVIRONMENT = {
@@ -101,12 +101,9 @@ def environment(sheet: Sheet) -> Section:
                 Cell(_source_of(sheet, "report.trainer")),
             )
         )
-    columns = (Column(_("Item")), Column(_("Value")), Column(_("Source")))
-    return Section(
-        "environment",
-        _("Environment"),
-        (Table("environment", columns, tuple(rows), _("Hardware and software:")), *_topology(sheet)),
-    )
+    titles = columns(_("Item"), _("Value"), _("Source"))
+    printed = Table("environment", titles, tuple(rows), _("Hardware and software:"))
+    return Section("environment", _("Environment"), (printed, *_topology(sheet)))
 
 
 def _printed(sheet: Sheet, key: str) -> Cell:
@@ -138,11 +135,11 @@ def _topology(sheet: Sheet) -> Iterator[Text | Table | Items]:
         )
     devices = topology["devices"]
     rows = tuple(
-        (Cell(device), *words(*links), Cell(affinity or "–"))
+        words(device, *links, affinity or "–")
         for device, links, affinity in zip(devices, topology["links"], topology["cpu_affinity"], strict=True)
     )
-    columns = (Column(_("Device")), *(Column(name) for name in devices), Column(_("CPU affinity")))
-    yield Table("topology", columns, rows, _("Links between a node's devices:"))
+    titles = columns(_("Device"), *devices, _("CPU affinity"))
+    yield Table("topology", titles, rows, _("Links between a node's devices:"))
     yield Items(tuple(f"`{name}`: {_(meaning)}" for name, meaning in topology["legend"].items()))
 
 
@@ -156,8 +153,8 @@ def settings(sheet: Sheet) -> Section:
     if "xla" in sheet.report.claims:
         rows.append(words("XLA", _value(_, sheet.report.claims["xla"])))
     note = Text(_("Values that the report does not print are listed below with their sources."))
-    table = Table("settings", (Column(_("Item")), Column(_("Value"))), tuple(rows))
-    return Section("settings", _("Settings"), (note, table))
+    settled = Table("settings", columns(_("Item"), _("Value")), tuple(rows))
+    return Section("settings", _("Settings"), (note, settled))
 
 
 def _settings(sheet: Sheet) -> Iterator[tuple[str, str]]:
@@ -224,7 +221,7 @@ def rule(sheet: Sheet) -> Section:
             else _("none that this project reads"),
         ),
     )
-    return Section("rule", _("Measuring rule"), (Table("rule", (Column(_("Item")), Column(_("Value"))), rows),))
+    return Section("rule", _("Measuring rule"), (Table("rule", columns(_("Item"), _("Value")), rows),))
 
 
 def example(sheet: Sheet) -> Section | None:
@@ -232,22 +229,15 @@ def example(sheet: Sheet) -> Section | None:
     _, rows = sheet._, sheet.report.also("example log")
     if not rows:
         return None
-    cells = tuple(
-        (
-            Cell(str(row["iteration"]), row["iteration"]),
-            figure(row["loss"], 6),
-            figure(row["top_1"], 6),
-            sheet.cell("example log", "", f"row-{row['iteration']}", row["throughput"]),
-        )
-        for row in rows
-    )
-    table = Table(
-        "example",
-        tuple(
-            Column(_(title), numeric=True)
-            for title in (N_("Iteration"), "Loss", N_("Top-1 accuracy"), N_("Throughput (samples/s)"))
+    fields = (
+        Field(_("Iteration"), lambda row: row["iteration"], count),
+        Field("Loss", lambda row: row["loss"], decimals(6)),
+        Field(_("Top-1 accuracy"), lambda row: row["top_1"], decimals(6)),
+        Field(
+            _("Throughput (samples/s)"),
+            lambda row: sheet.cell("example log", "", f"row-{row['iteration']}", row["throughput"]),
+            numeric=True,
         ),
-        cells,
     )
     text = Text(
         _(
@@ -255,17 +245,17 @@ def example(sheet: Sheet) -> Section | None:
             "start time is inaccurate."
         )
     )
-    return Section("example", _("Example log"), (text, table))
+    return Section("example", _("Example log"), (text, table("example", rows, fields)))
 
 
 def open_points(sheet: Sheet) -> Section:
     """Values that the report does not state, and the values used instead."""
     _ = sheet._
     entries = [(entry["key"], entry["reason"]) for entry in sheet.report.unstated]
-    rows = tuple((Cell(f"`{key}`"), Cell(_(reason))) for key, reason in entries)
+    rows = tuple(words(f"`{key}`", _(reason)) for key, reason in entries)
     text = Text(_("Names are the keys of this project's case files."))
-    table = Table("open", (Column(_("Name")), Column(_("Value used, and why"))), rows)
-    return Section("open", _("Not stated in the report"), (text, table))
+    titles = columns(_("Name"), _("Value used, and why"))
+    return Section("open", _("Not stated in the report"), (text, Table("open", titles, rows)))
 
 
 def reproduce(sheet: Sheet) -> Section | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from repro.published.cases import Case
 from repro.published.claim_ids import claim_at
 from repro.published.figures import Peer, PrintedNumber
-from repro.report.document import Cell, Column, Section, Table, Text
+from repro.report.document import Cell, Section, Table, Text
 from repro.report.method import link
 from repro.report.published.tables import TITLES, Sheet
-from repro.report.tables import figure
+from repro.report.tables import NONE, Field, count, table
 from repro.utils.grouping import by_key
 from repro.utils.i18n import Translate
 
@@ -19,8 +21,8 @@ def peers(sheet: Sheet) -> Section | None:
     of_report = [peer for peer in sheet.result.material.peers if sheet.report.id in peer.reports]
     by_source = by_key(of_report, lambda peer: peer.source)
     for number, (source, source_peers) in enumerate(by_source.items(), 1):
-        table = _peer_rows if source_peers[0].case or source_peers[0].optimizer_sharding is not None else _peer_columns
-        tables.append(table(sheet, source_peers, f"peers-{number}", _("Source: {source}").format(source=_(source))))
+        rows = _peer_rows if source_peers[0].case or source_peers[0].optimizer_sharding is not None else _peer_columns
+        tables.append(rows(sheet, source_peers, f"peers-{number}", _("Source: {source}").format(source=_(source))))
     if not tables:
         return None
     text = Text(
@@ -41,32 +43,26 @@ def _peer_columns(sheet: Sheet, source_peers: list[Peer], identity: str, caption
     _ = sheet._
     batch = source_peers[0].micro_batch
     own = {case.layout.world_size: case for case in sheet.groups()[batch]}
-    names = list(dict.fromkeys((peer.framework, peer.version, peer.variant, peer.micro_batch) for peer in source_peers))
-    columns = [
-        Column(_("GPUs"), numeric=True),
-        Column(
-            _("This report ({framework} {version}, batch size {batch})").format(
-                framework=sheet.report.framework, version=_version(sheet), batch=batch
-            ),
-            numeric=True,
-        ),
+    at = {(peer.gpus, _named(peer)): peer.throughput for peer in source_peers}
+    title = _("This report ({framework} {version}, batch size {batch})").format(
+        framework=sheet.report.framework, version=_version(sheet), batch=batch
+    )
+
+    def theirs(name: tuple[str, str, str, int]) -> Callable[[int], Cell]:
+        return lambda gpus: _ratio(own[gpus].published.throughput if gpus in own else None, at[gpus, name])
+
+    fields = [
+        Field(_("GPUs"), lambda gpus: gpus, count),
+        Field(title, lambda gpus: _own(own[gpus], "throughput") if gpus in own else NONE, numeric=True),
     ]
-    columns += [Column(_peer_title(_, *name), numeric=True) for name in names]
-    rows = []
-    for gpus in dict.fromkeys(peer.gpus for peer in source_peers):
-        at = {
-            (peer.framework, peer.version, peer.variant, peer.micro_batch): peer.throughput
-            for peer in source_peers
-            if peer.gpus == gpus
-        }
-        rows.append(
-            (
-                figure(gpus, 0),
-                _own(own[gpus], "throughput") if gpus in own else figure(None, 0),
-                *(_ratio(own[gpus].published.throughput if gpus in own else None, at[name]) for name in names),
-            )
-        )
-    return Table(identity, tuple(columns), tuple(rows), caption)
+    fields += [
+        Field(_peer_title(_, *name), theirs(name), numeric=True) for name in dict.fromkeys(map(_named, source_peers))
+    ]
+    return table(identity, dict.fromkeys(peer.gpus for peer in source_peers), fields, caption)
+
+
+def _named(peer: Peer) -> tuple[str, str, str, int]:
+    return peer.framework, peer.version, peer.variant, peer.micro_batch
 
 
 def _version(sheet: Sheet) -> str:
@@ -84,33 +80,21 @@ def _peer_rows(sheet: Sheet, source_peers: list[Peer], identity: str, caption: s
     every = ("latency_ms", "memory_mib", "gpu_utilisation", "throughput")
     names = [name for name in every if any(getattr(peer, name) is not None for peer in source_peers)]
     first = _("{framework} {version}").format(framework=source_peers[0].framework, version=source_peers[0].version)
-    columns = [
-        Column(_("Case")),
-        *(
-            Column(
-                _("{what}, {framework}").format(what=_(TITLES[name]), framework=sheet.report.framework), numeric=True
-            )
-            for name in names
-        ),
-    ]
-    columns += [
-        Column(_("{what}, {framework}").format(what=_(TITLES[name]), framework=first), numeric=True) for name in names
-    ]
-    rows = []
-    for peer in source_peers:
-        case = next(case for case in sheet.cases if _same_test(case, peer))
-        theirs = [getattr(peer, name) for name in names]
-        rows.append(
-            (
-                Cell(case.name),
-                *(_own(case, name) for name in names),
-                *(
-                    _ratio(case.published.throughput, value) if name == "throughput" else Cell(str(value), value)
-                    for name, value in zip(names, theirs, strict=True)
-                ),
-            )
-        )
-    return Table(identity, tuple(columns), tuple(rows), caption)
+
+    def field(name: str, framework: str, value: Callable[[Case, Peer, str], Cell]) -> Field:
+        title = _("{what}, {framework}").format(what=_(TITLES[name]), framework=framework)
+        return Field(title, lambda row: value(row[0], row[1], name), numeric=True)
+
+    fields = [Field(_("Case"), lambda row: row[0].name)]
+    fields += [field(name, sheet.report.framework, lambda case, peer, name: _own(case, name)) for name in names]
+    fields += [field(name, first, _theirs) for name in names]
+    rows = [(next(case for case in sheet.cases if _same_test(case, peer)), peer) for peer in source_peers]
+    return table(identity, rows, fields, caption)
+
+
+def _theirs(case: Case, peer: Peer, name: str) -> Cell:
+    value = getattr(peer, name)
+    return _ratio(case.published.throughput, value) if name == "throughput" else Cell(str(value), value)
 
 
 def _own(case: Case, name: str) -> Cell:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from repro.analysis.adapter_traffic import claims, silent_nodes, traffic
-from repro.report.document import Cell, Column, Section, Table, Text
+from repro.report.document import Cell, Section, Table, Text
 from repro.report.numbers import short, span, whole
+from repro.report.tables import columns, holds
 from repro.runs.attempts import AttemptRecord
 from repro.runs.plan import Plan
 from repro.runs.unit import Unit
@@ -30,24 +31,19 @@ def network_section(_: Translate, plan: Plan, attempts: list[AttemptRecord]) -> 
         "nodes; smallest and largest of the attempts. A program that says that it used RDMA while a node's adapters sent "
         "fewer packets than the attempt had iterations is contradicted. Some drivers count packets, but no bytes."
     )
-    columns = (
-        Column(_("Configuration")),
-        Column(_("Adapter")),
-        Column(_("Sent (MiB)"), True),
-        Column(_("Received (MiB)"), True),
-        Column(_("Packets sent"), True),
-        Column(_("According to the programs")),
-        Column(_("Agrees")),
+    counted = (_("Sent (MiB)"), _("Received (MiB)"), _("Packets sent"))
+    titles = (
+        *columns(_("Configuration"), _("Adapter"), numeric=counted),
+        *columns(_("According to the programs"), _("Agrees")),
     )
-    return [Section("network", _("Traffic of the RDMA adapters"), (Text(text), Table("network", columns, tuple(rows))))]
+    return [Section("network", _("Traffic of the RDMA adapters"), (Text(text), Table("network", titles, tuple(rows))))]
 
 
 def _row(_: Translate, unit: Unit, adapter: str, attempts: list[AttemptRecord]) -> tuple[Cell, ...]:
     by_attempt = [[port for port in traffic(attempt.adapters) if port.adapter == adapter] for attempt in attempts]
     device = unit.config.device
     said = sorted({claim for attempt in attempts for claim in claims(attempt.transport, attempt.rdma, device)})
-    silent = any(silent_nodes(attempt.adapters, unit.config.iterations) for attempt in attempts) if said else False
-    agrees = Cell("–") if not said else Cell(_("NO"), tone="bad") if silent else Cell(_("yes"), tone="good")
+    silent = any(silent_nodes(attempt.adapters, unit.config.iterations) for attempt in attempts)
     return (
         Cell(unit.name),
         Cell(f"`{adapter}`"),
@@ -55,7 +51,7 @@ def _row(_: Translate, unit: Unit, adapter: str, attempts: list[AttemptRecord]) 
         _sums([[port.received_bytes for port in ports] for ports in by_attempt], MIB),
         _sums([[port.sent_packets for port in ports] for ports in by_attempt]),
         Cell(", ".join(said) or "–"),
-        agrees,
+        holds(_, not silent) if said else Cell("–"),
     )
 
 

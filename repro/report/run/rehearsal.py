@@ -28,7 +28,7 @@ def rehearsal_sections(_: Translate, data: ReportData) -> list[Section]:
     named = {case.name: case for case in load_catalogue().cases}
     cases = [named[name] for training in rehearsal.trainings for name in training.cases if name in named]
     return [
-        Section("rehearsal", _("Every case at its full world size"), (*_texts(_), _trainings(_, rehearsal, named))),
+        Section("rehearsal", _("Every case at its full world size"), (*_texts(_), _trainings(_, rehearsal))),
         Section("not-rehearsed", _("Not rehearsed"), (*_not_rehearsed(_, data, named), _memory(_, cases))),
     ]
 
@@ -52,7 +52,7 @@ def _texts(_: Translate) -> tuple[Block, ...]:
     )
 
 
-def _trainings(_: Translate, rehearsal: Rehearsal, named: dict[str, Case]) -> Table:
+def _trainings(_: Translate, rehearsal: Rehearsal) -> Table:
     fields = (
         Field(_("Published cases"), lambda training: _cases(_, training)),
         Field(_("Program"), lambda training: training.unit.program),

@@ -12,7 +12,7 @@ from repro.models.programs import KINDS, PUBLISHED, TUNED
 from repro.models.variants import MEGATRON
 from repro.report import numbers, tables
 from repro.report.document import Cell, Table
-from repro.report.host.answer import sizes
+from repro.report.host.answer import sizes, two_decimals
 from repro.report.host.configurations import configuration_name
 from repro.report.host.measured import current, ratio_span, span_by_rule
 from repro.report.host.results import MeasuredHost
@@ -230,10 +230,6 @@ def _ratio(row: HostRow) -> float:
     return row.ratio.value
 
 
-def _two_decimals(ratio: float) -> str:
-    return numbers.fixed(ratio, 2)
-
-
 def _range(_: Translate, program: str, compared: FrameworkRatios, *, unfused: bool = False) -> Cell:
     """The lowest and the highest ratio, with the number of sessions behind the least measured; a dash for none."""
     mine = compared.over_fastest(program, unfused=unfused)
@@ -243,4 +239,4 @@ def _range(_: Translate, program: str, compared: FrameworkRatios, *, unfused: bo
     note = _("{baselines}, n\u00a0=\u00a0{n}").format(
         baselines=listed(_, dict.fromkeys(row.base.label for row in mine)), n=least
     )
-    return Cell(ratio_span(mine, _two_decimals), min(map(_ratio, mine)), note=note)
+    return Cell(ratio_span(mine, two_decimals), min(map(_ratio, mine)), note=note)

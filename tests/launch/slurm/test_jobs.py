@@ -590,7 +590,11 @@ def test_a_controller_that_reads_nothing_for_a_while_goes_on_where_it_was(cluste
         return readers[-1]
 
     monkeypatch.setattr(allocations, "Reader", reader)
-    outcome = slurm_attempts(jobs, Limits(stall_timeout_s=10), True)(unit, _folder(tmp_path)).run(on_event)
+    strict = property(
+        lambda limits: 10 if away.is_set() else patience(60)
+    )  # a machine may stand still before and after
+    limits = type("StrictWhileAway", (), {"stall_timeout_s": strict, "total_s": patience(600)})()
+    outcome = slurm_attempts(jobs, limits, True)(unit, _folder(tmp_path)).run(on_event)
     assert outcome.failure is None, outcome
     assert len([event for event in seen if event.get("event") == "end"]) == 4
 
