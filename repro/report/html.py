@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import mimetypes
 import os
 import re
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 EMBEDDED_BYTES = 2**20
 LANGUAGE_TAGS = {"zh": "zh-CN", "en": "en"}
 LANGUAGE_NAMES = {"zh": "中文", "en": "English"}
+PLAIN_NUMBER = re.compile(r"-?\d+(\.\d+)?")
 MARKS = re.compile(r"\[(?P<label>[^\[\]]+)\]\((?P<target>[^()\s]+)\)|\*\*(?P<stress>[^*]+)\*\*")
 Resolve = Callable[[str], str | None]
 """Where the target of a link in a text leads from the page; None for nowhere."""
@@ -79,6 +81,7 @@ def block_functions(attachment: Callable[[Attachment], dict], resolve: Resolve |
         "sortable": sortable,
         "print_class": print_class,
         "cell_class": cell_class,
+        "sort_key": sort_key,
     }
 
 
@@ -170,6 +173,14 @@ def cell_class(cell: Cell, column: Column, table: Table) -> str:
         length = len(MARKS.sub(lambda mark: mark["label"] or mark["stress"], cell.text))
         width = "short" if length < NAME_LENGTH else "name" if length < SENTENCE_LENGTH else "sentence"
     return " ".join(filter(None, (width, cell.tone, "minor" if column.minor else "")))
+
+
+def sort_key(cell: Cell) -> str:
+    """What a cell is sorted by where that is not its text; empty where it is, as with a number that is written as such."""
+    if cell.sort is None:
+        return ""
+    as_written = PLAIN_NUMBER.fullmatch(cell.text) and math.isclose(float(cell.text), cell.sort, rel_tol=1e-3)
+    return "" if as_written else f"{cell.sort:.9g}"
 
 
 def prose(text: str, resolve: Resolve | None = None) -> Markup:

@@ -304,7 +304,7 @@ def _frame(figure: Drawing) -> Bbox:
 
 
 def _tidy(svg: str) -> ElementTree.Element:
-    """The SVG with attributes in place of inline styles, short numbers, the readers' fonts, and no idle elements."""
+    """The SVG with attributes in place of inline styles, short numbers, the readers' fonts, and nothing idle."""
     ElementTree.register_namespace("", SVG[1:-1])
     root = ElementTree.fromstring(svg)
     referred = set(re.findall(r"#([\w.-]+)", re.sub(r"#[0-9a-f]{6}\b", "", svg)))
@@ -316,16 +316,30 @@ def _tidy(svg: str) -> ElementTree.Element:
             parent.set(name, value)
         if parent.get("id") not in referred:
             parent.attrib.pop("id", None)
+        parent.attrib.pop("font-family", None)
+        if parent.get("transform", "").startswith(("rotate(-0 ", "rotate(0 ")):
+            del parent.attrib["transform"]
         if f"{XLINK}href" in parent.attrib:
             parent.set("href", parent.attrib.pop(f"{XLINK}href"))
         for name in parent.attrib.keys() & {"d", "x", "y", "points", "transform", "width", "height", "viewBox"}:
             parent.set(name, re.sub(r"-?\d+\.\d+", lambda number: _short(number[0]), parent.attrib[name]))
         if "d" in parent.attrib:
             parent.set("d", _path(parent.attrib["d"]))
+    _unwrap(root)
     root.attrib.pop("version", None)
     for name, value in {"font-family": SVG_FONTS, "stroke-linejoin": "round", "stroke-linecap": "butt"}.items():
         root.set(name, value)
     return root
+
+
+def _unwrap(parent: ElementTree.Element) -> None:
+    """Put what is in groups that set nothing into the group around them, and leave out what defines nothing."""
+    children: list[ElementTree.Element] = []
+    for child in parent:
+        _unwrap(child)
+        idle = not child.attrib and (child.tag == f"{SVG}g" or (child.tag == f"{SVG}defs" and not len(child)))
+        children += child if idle else [child]
+    parent[:] = children
 
 
 def _path(commands: str) -> str:

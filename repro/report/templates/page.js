@@ -53,9 +53,10 @@ const page = (() => {
 
   function value(row, column) {
     const cell = row.cells[column];
-    if (cell.dataset.sort === undefined) return (cell.querySelector(".value") || cell).textContent;
-    const number = Number(cell.dataset.sort);
-    return Number.isFinite(number) ? number : null;
+    const text = (cell.querySelector(".value") || cell).textContent.trim();
+    const number = Number(cell.dataset.sort || text || NaN);
+    if (Number.isFinite(number)) return number;
+    return cell.dataset.sort ? null : text;
   }
 
   function compare(one, other, collator) {

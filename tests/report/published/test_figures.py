@@ -97,3 +97,5 @@ def test_svg_holds_text_known_colours_and_no_date(published):
         assert {each for each in colours if not each.startswith("url(")} <= known, file.name
         assert not [each for each in root.iter() if each.get("style") or each.tag.endswith(("metadata", "style"))]
         assert len(list(root.iter(f"{drawing.SVG}text"))) > 5
+        assert [element for element in root.iter() if element.get("font-family")] == [root], "the reader's own fonts"
+        assert not [element for element in root.iter(f"{drawing.SVG}g") if not element.attrib]
