@@ -132,6 +132,7 @@ def comparisons(_: Translate, host: MeasuredHost) -> list[Section]:
         Field("samples/s", lambda pair: pair[0].throughput, tables.measured, minor=True),
         Field(_("Compared with (samples/s)"), lambda pair: pair[0].base_throughput, tables.measured, minor=True),
         Field(_("Ratio or efficiency"), lambda pair: cells.with_interval(_, *pair), numeric=True),
+        Field(_("Goal"), lambda pair: cells.goal(_, pair[0]), minor=True),
         Field(_("Runs"), lambda pair: cells.runs_of(_, pair[0]), minor=True),
     )
     caption = _(
