@@ -21,13 +21,19 @@ def files():
 
 
 def test_beside_the_site_and_one_archive_for_each_run_there_are_few_and_small_files():
-    """Fewer than 80, than 35 of each host that measured anything, and 4 MB in all."""
+    """Fewer than 60, than 25 of each host that measured anything, and 4 MB in all."""
     others = [path for path in files() if SITE not in path.parents and path.suffix != ".zip"]
     folders = {path.name: path for path in (REPORTS / "reproduced").iterdir() if path.is_dir()}
     numbers = {name: sum(folder in path.parents for path in others) for name, folder in folders.items()}
-    assert {name: number for name, number in numbers.items() if number >= 35} == {}
-    assert len(others) - sum(numbers.values()) < 80
+    assert {name: number for name, number in numbers.items() if number >= 25} == {}
+    assert len(others) - sum(numbers.values()) < 60
     assert sum(path.stat().st_size for path in others) < 4_000_000
+
+
+def test_every_figure_is_shown_by_a_page():
+    shown = {(page.parent / link).resolve() for page in PAGES for link in links(page.read_text(encoding="utf-8"))}
+    drawn = {path for path in REPORTS.rglob("*.svg") if SITE not in path.parents}
+    assert drawn and sorted(drawn - shown) == []
 
 
 def test_the_archives_of_a_host_stay_below_10_mb_and_all_below_20():

@@ -119,7 +119,7 @@ def curves(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Sectio
     rows = by_key(layouts, _model_and_precision).values()
     detail: list[Block] = []
     for kept_run, _curves in by_run:
-        detail += [Text(_("Run {run}:").format(run=link(kept_run))), *figures_of(drawn, f"{kept_run.run.id}-curves-")]
+        detail += [Text(_("Run {run}:").format(run=link(kept_run))), *figures_of(drawn, f"{kept_run.run.id}-curves")]
     return [
         Section("curves", _("Do all layouts train the same?"), (table("curves", rows, fields, caption),)),
         Section("curves-runs", _("Loss curves, run by run"), tuple(detail), level=3, folded=True),
