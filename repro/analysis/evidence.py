@@ -188,10 +188,10 @@ def _of_figures(
 ) -> Iterator[Difference | Unrecorded]:
     where, log = attempt.folder, read_log(folder)
     metrics = [read_metrics(folder / METRICS.format(rank)) for rank in range(unit.world_size)]
-    for line in (line for rank_metrics in metrics for line in rank_metrics.damaged):
-        yield Difference(where, f"line {line.line} of {line.file}", ((ATTEMPTS, "an event"), ("its folder", line.text)))
     of_rank_0 = metrics[0].events
     noises[where] = copies.noise(event for event in of_rank_0 if event["event"] == "iteration")
+    for line in (line for rank_metrics in metrics for line in rank_metrics.damaged):
+        yield Difference(where, f"line {line.line} of {line.file}", ((ATTEMPTS, "an event"), ("its folder", line.text)))
     rank_zero = RankZero(attempt.started)
     for event in of_rank_0:
         rank_zero.see(event)

@@ -71,12 +71,12 @@ def summed(report: str, config: TrainerConfig, without: tuple[str, ...]) -> Mapp
     program = _census().get(report, {})
     entries = [program, *(entry for entry in program.get("layouts", ()) if holds(entry["where"], config))]
     entries += [entry for entry in differences(report, config) if entry["deviation"] not in without]
-    summed: dict[str, Counter] = _Tables()
+    totals: dict[str, Counter] = _Tables()
     for entry in entries:
         for name, table in entry.items():
             if isinstance(table, dict) and name != "where":
-                summed[name].update(table)
-    return summed
+                totals[name].update(table)
+    return totals
 
 
 class _Tables(dict):

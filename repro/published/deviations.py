@@ -31,7 +31,7 @@ class Deviation:
     what, effect : by language.
     evidence : of EVIDENCE, what the effect is known from.
     sources : "repository@commit:path#lines", or paths of this project.
-    where : conditions on the configuration, all of which must hold.
+    where : what the trainer's configuration must have for the deviation to apply, every entry of it.
     """
 
     id: str

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 EMBEDDED_BYTES = 2**20
 LANGUAGE_TAGS = {"zh": "zh-CN", "en": "en"}
 LANGUAGE_NAMES = {"zh": "中文", "en": "English"}
+DRAWING = re.compile(r"<svg\b(?:(?!<svg\b).)*?</svg>", re.DOTALL)
+"""A drawing of an SVG file, which is one or has one below the other."""
 PLAIN_NUMBER = re.compile(r"-?\d+(\.\d+)?")
 MARKS = re.compile(r"\[(?P<label>[^\[\]]+)\]\((?P<target>[^()\s]+)\)|\*\*(?P<stress>[^*]+)\*\*")
 Resolve = Callable[[str], str | None]
@@ -175,11 +177,13 @@ def cell_class(cell: Cell, column: Column, table: Table) -> str:
     return " ".join(filter(None, (width, cell.tone, "minor" if column.minor else "")))
 
 
-def sort_key(cell: Cell) -> str:
-    """What a cell is sorted by where that is not its text; empty where it is, as with a number that is written as such."""
+def sort_key(cell: Cell, column: Column) -> str:
+    """What a cell is sorted by where that is not its text; empty where it is, as in a column of plain numbers."""
     if cell.sort is None:
         return ""
-    as_written = PLAIN_NUMBER.fullmatch(cell.text) and math.isclose(float(cell.text), cell.sort, rel_tol=1e-3)
+    as_written = (
+        column.numeric and PLAIN_NUMBER.fullmatch(cell.text) and math.isclose(float(cell.text), cell.sort, rel_tol=1e-3)
+    )
     return "" if as_written else f"{cell.sort:.9g}"
 
 
@@ -225,16 +229,17 @@ def _breakable(escaped: str) -> Markup:
     return Markup(re.sub(r"(?<=\w)_(?=\w)", "_<wbr>", str(escaped)))
 
 
-def inline(figure: Figure, prefix: str) -> Markup:
-    """The SVG of a figure for use inside a page: with a prefix for its identifiers, and a description."""
+def inline(figure: Figure, prefix: str) -> list[Markup]:
+    """The drawings of a figure's SVG for use inside a page: with a prefix for their identifiers; the first is described."""
     from markupsafe import Markup, escape
 
     svg = figure.file.read_text(encoding="utf-8")
     svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
     svg = re.sub(r'(url\(|href=")#', rf"\1#{prefix}-", svg)
-    svg = re.sub(r'viewBox="[^"]*"', lambda box: _without_margin(box[0]), svg, count=1)
-    label = f'<svg role="img" aria-label="{escape(figure.alternative)}" '
-    return Markup(svg[svg.index("<svg") :].replace("<svg ", label, 1))
+    svg = re.sub(r'viewBox="[^"]*"', lambda box: _without_margin(box[0]), svg)
+    first, *others = DRAWING.findall(svg)
+    labelled = first.replace("<svg", f'<svg role="img" aria-label="{escape(figure.alternative)}"', 1)
+    return [Markup(labelled), *(Markup(other.replace("<svg", '<svg aria-hidden="true"', 1)) for other in others)]
 
 
 def _without_margin(box: str) -> str:

@@ -29,7 +29,7 @@ FORM = table(
 """The environment in `run.json`."""
 WRITTEN_AS_NULL = ("cpu_count", "stack", "jit_cache", "git_commit", "git_changed_files")
 """What is recorded also where there is none."""
-MOST_DIGITS = 6
+MOST_DIGITS = 3
 """Of a count in a node's fingerprint: a report lists each GPU, and a record from elsewhere may name any number."""
 
 

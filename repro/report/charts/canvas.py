@@ -260,20 +260,24 @@ def write_svg(chart: Chart | ChartStack, file: Path) -> None:
 
 
 def _stacked(drawings: Sequence[ElementTree.Element]) -> ElementTree.Element:
-    """Drawings one below the other; all are equally wide, and what has the same id is the same."""
-    whole = ElementTree.Element(f"{SVG}svg", drawings[0].attrib)
+    """Whole drawings inside one, each below the one before; all are equally wide, and what has the same id is the same."""
+    whole = ElementTree.Element(f"{SVG}svg")
     ids: set[str] = set()
-    below = width = 0.0
+    below = 0.0
     for drawing in drawings:
-        group = ElementTree.SubElement(whole, f"{SVG}g", {"transform": f"translate(0 {_short(str(below))})"})
-        group.extend(drawing)
-        for parent in list(group.iter()):
+        _left, _top, width, height = drawing.attrib["viewBox"].split()
+        drawing.attrib |= {"y": _short(str(below)), "width": width, "height": height}
+        for parent in list(drawing.iter()):
             for child in [child for child in parent if child.get("id") in ids]:
                 parent.remove(child)
-        ids |= {element.attrib["id"] for element in group.iter() if "id" in element.attrib}
-        _left, _top, width, height = map(float, drawing.attrib["viewBox"].split())
-        below += height
-    whole.attrib |= {"height": f"{_short(str(below))}pt", "viewBox": f"0 0 {_short(str(width))} {_short(str(below))}"}
+        ids |= {element.attrib["id"] for element in drawing.iter() if "id" in element.attrib}
+        below += float(height)
+    whole.extend(drawings)
+    _unwrap(whole)
+    size = {"width": width, "height": _short(str(below))}
+    whole.attrib |= {name: f"{value}pt" for name, value in size.items()} | {
+        "viewBox": " ".join(("0 0", *size.values()))
+    }
     return whole
 
 

@@ -1,4 +1,4 @@
-"""The section on loss curves: method, comparisons, and one figure per model."""
+"""The section on loss curves: method, comparisons, and a figure with all models."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 

@@ -54,9 +54,11 @@ const page = (() => {
   function value(row, column) {
     const cell = row.cells[column];
     const text = (cell.querySelector(".value") || cell).textContent.trim();
-    const number = Number(cell.dataset.sort || text || NaN);
-    if (Number.isFinite(number)) return number;
-    return cell.dataset.sort ? null : text;
+    const plain = cell.classList.contains("number") && /^-?\d+(\.\d+)?$/.test(text);
+    const key = cell.dataset.sort ?? (plain ? text : undefined);
+    if (key === undefined) return text === "" || text === "–" ? null : text;
+    const number = Number(key);
+    return Number.isFinite(number) ? number : null;
   }
 
   function compare(one, other, collator) {

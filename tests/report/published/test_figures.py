@@ -97,5 +97,10 @@ def test_svg_holds_text_known_colours_and_no_date(published):
         assert {each for each in colours if not each.startswith("url(")} <= known, file.name
         assert not [each for each in root.iter() if each.get("style") or each.tag.endswith(("metadata", "style"))]
         assert len(list(root.iter(f"{drawing.SVG}text"))) > 5
-        assert [element for element in root.iter() if element.get("font-family")] == [root], "the reader's own fonts"
-        assert not [element for element in root.iter(f"{drawing.SVG}g") if not element.attrib]
+        drawings = [element for element in root.iter(f"{drawing.SVG}svg") if element.get("viewBox")]
+        fonts = [element for element in root.iter() if element.get("font-family")]
+        assert fonts and all(element in drawings for element in fonts), "the reader's own fonts"
+        idle = [element for name in ("g", "defs") for element in root.iter(drawing.SVG + name) if not element.attrib]
+        assert all(element.tag == f"{drawing.SVG}defs" and len(element) for element in idle)
+        ids = [element.get("id") for element in root.iter() if element.get("id")]
+        assert len(ids) == len(set(ids)), file.name
