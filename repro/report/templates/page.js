@@ -53,7 +53,7 @@ const page = (() => {
 
   function value(row, column) {
     const cell = row.cells[column];
-    const text = (cell.querySelector(".value") || cell).textContent.trim();
+    const text = (cell.querySelector(":scope > span") || cell).textContent.trim();
     const plain = cell.classList.contains("number") && /^-?\d+(\.\d+)?$/.test(text);
     const key = cell.dataset.sort ?? (plain ? text : undefined);
     if (key === undefined) return text === "" || text === "–" ? null : text;

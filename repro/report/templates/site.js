@@ -25,7 +25,7 @@
     for (const each of edition().querySelectorAll("details")) each.open = true;
   });
 
-  const text = (cell) => (cell.querySelector(".value") ?? cell).textContent.trim();
+  const text = (cell) => (cell.querySelector(":scope > span") ?? cell).textContent.trim();
 
   function filters(table) {
     const heads = [...table.tHead.rows[0].cells];
