@@ -1,4 +1,4 @@
-"""Prints what test_census.py judges: the census of the jobs that configurations ask for, with a switch or without.
+"""Prints what test_census.py judges: the census of the jobs that configurations ask for, with switches or without.
 
 That is operators by type and part of the model, transfers between signatures, and what was changed in the job.
 """
@@ -147,7 +147,7 @@ def build(config, switch: str) -> tuple:
         make = TunedParameters if switch == "blocks" else Parameters
         model = MODELS[switch](config, make(layout, config))
     elif switch:
-        changes = (*CHANGES, getattr(rewrite, switch))
+        changes = (*CHANGES, *(getattr(rewrite, name) for name in switch.split()))
     reader = build_reader(config, layout)
     batch = () if reader else build_feeder(config, layout).batch(0)
     graph = TrainGraph(model, reader, config, layout, changes)
