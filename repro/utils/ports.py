@@ -29,8 +29,9 @@ def free_port() -> int:
     ------
     ReproError : if none is free.
     """
-    ports = _not_outgoing()
-    for port in random.Random().sample(ports, len(ports)):
+    ports, drawn = _not_outgoing(), random.Random()
+    while ports:
+        port = ports.pop(drawn.randrange(len(ports)))
         with suppress(OSError), socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
             tcp.bind(("", port))
             udp.bind(("", port))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 
 LINE = 500
 """The longest line of a log that is shown, in characters."""
@@ -14,10 +13,9 @@ ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
 """What a formula begins with in a spreadsheet (OWASP, CSV injection)."""
 HIDDEN = "�"
-KEPT = "\n\t"
-DECEIVING = {"Cc", "Cs", "Zl", "Zp"}
-BIDI = set(range(0x202A, 0x202F)) | set(range(0x2066, 0x206A))
-"""Overrides and isolates of the direction, by which text is shown in another order than it has."""
+HIDING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters but line ends and tabs, separators of lines, halves of pairs, and overrides and isolates of the
+direction, by which text is shown in another order than it has."""
 
 
 def printable(text: str, width: int = MESSAGE) -> str:
@@ -41,15 +39,7 @@ def one_line(text: str, width: int = LINE) -> str:
 
 def visible(text: str) -> str:
     """Text in which each control character, other than line ends and tabs, is replaced by U+FFFD."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(HIDDEN if _is_hidden(character) else character for character in text)
-
-
-def _is_hidden(character: str) -> bool:
-    if character.isprintable() or character in KEPT:
-        return False
-    return unicodedata.category(character) in DECEIVING or ord(character) in BIDI
+    return HIDING.sub(HIDDEN, text)
 
 
 def _cut(line: str, width: int) -> str:

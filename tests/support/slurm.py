@@ -16,7 +16,7 @@ def lay_slurm(folder: Path, monkeypatch) -> Path:
     tools.mkdir()
     jobs.mkdir()
     for name in COMMANDS:
-        script = f'#!/bin/sh\nexec "{sys.executable}" "{ROOT}/tests/support/standin/slurm.py" {name} "$@"\n'
+        script = f'#!/bin/sh\nexec "{sys.executable}" -S "{ROOT}/tests/support/standin/slurm.py" {name} "$@"\n'
         (tools / name).write_text(script)
         (tools / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}")

@@ -15,7 +15,6 @@ import glob
 import json
 import os
 import pwd
-import secrets
 import socket
 import stat
 import struct
@@ -118,7 +117,7 @@ class NodeLock:
 
     def _write(self) -> None:
         """Replace the record whole; what lies at its place is neither followed nor opened."""
-        partial = f"{self._record_path}.{secrets.token_hex(8)}"
+        partial = f"{self._record_path}.{os.urandom(8).hex()}"
         handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN, 0o644)
         try:
             os.fchmod(handle, 0o644)
@@ -277,7 +276,7 @@ def _open(path: str) -> int:
 
 def _create(path: str) -> None:
     """Make the file under another name, open to all accounts, and only then give it its name, unless that is taken."""
-    partial = f"{path}.{secrets.token_hex(8)}"
+    partial = f"{path}.{os.urandom(8).hex()}"
     handle = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | OPEN, 0o666)
     try:
         os.fchmod(handle, 0o666)
