@@ -184,7 +184,7 @@ def bases(units: Sequence[Unit]) -> dict[str, str | None]:
         unit.name: single.get(_training(unit)) if unit.baseline_of or unit.reference is None else unit.reference
         for unit in units
     }
-    tuned = {unit.tuned_of: unit.name for unit in units if unit.tuned_of}
+    tuned: dict[str | None, str] = {unit.tuned_of: unit.name for unit in units if unit.tuned_of}
     return {unit.name: tuned.get(base.get(unit.tuned_of)) if unit.tuned_of else base[unit.name] for unit in units}
 
 
