@@ -24,7 +24,7 @@ from repro.analysis.relations import (
     tuning_relations,
     variant_relations,
 )
-from repro.analysis.results import RESULT_COLUMNS, Result, results_csv
+from repro.analysis.results import RESULT_COLUMNS, Result, result_frame, results_csv
 from repro.analysis.verification import signed_as_listed
 from repro.models.variants import MEGATRON
 from repro.perfmodel.hardware import HardwareError
@@ -294,7 +294,7 @@ def goals_of(file: Path) -> tuple[RatioGoal, ...]:
 
 def results_table(host: MeasuredHost) -> str:
     """All results of all runs as CSV, one row per configuration, with the run's id first."""
-    tables = [kept_run.frame.assign(run=kept_run.run.id) for kept_run in host.runs]
+    tables = [result_frame(kept_run.plan, kept_run.attempts).assign(run=kept_run.run.id) for kept_run in host.runs]
     columns = ["run", *RESULT_COLUMNS]
     return results_csv(pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns))
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
-
-import pandas as pd
 
 from repro.analysis import steady
 from repro.analysis.evidence import Evidence, require
 from repro.analysis.process_info import program_starts
-from repro.analysis.results import Result, result_frame, results_of
+from repro.analysis.results import Result, summarise
 from repro.analysis.verdict import Judgement, judge
 from repro.report.run.kinds import kind_of
 from repro.runs.attempts import AttemptRecord
@@ -31,7 +29,7 @@ class KeptRun:
     """A kept run, read once; its id is its anchor on the host's page.
 
     `versions` are those of the programs at the commits of runs that record none themselves, `evidence` what was found when
-    the run was held against its raw output, `frame` the table of which the results are the rows.
+    the run was held against its raw output.
     """
 
     run: Run
@@ -43,7 +41,6 @@ class KeptRun:
     findings: Any
     versions: Versions
     evidence: Evidence
-    frame: pd.DataFrame = field(repr=False, compare=False)
 
     @property
     def age(self) -> tuple[float, str]:
@@ -117,8 +114,7 @@ def load_run(run: Run, versions: Versions) -> KeptRun:
     evidence = require(run)
     description, attempts = run.description(), steady.attempts(run, evidence.windows)
     plan = description.plan
-    frame = result_frame(plan, attempts)
-    results = results_of(plan, frame)
+    results = summarise(plan, attempts)
     return KeptRun(
         run=run,
         description=description,
@@ -129,5 +125,4 @@ def load_run(run: Run, versions: Versions) -> KeptRun:
         findings=kind_of(plan).analyse(run, plan, attempts, results),
         versions=versions,
         evidence=evidence,
-        frame=frame,
     )

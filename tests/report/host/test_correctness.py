@@ -51,7 +51,7 @@ def host_of(tmp_path, *shown, codes=(), skipped=()) -> MeasuredHost:
         code = {"code": {"sha256": codes[number - 1]}} if codes else {}
         attempts = [recorded({"unit": each.name, **code}) for each in units]
         run = Run(tmp_path / f"run-{number}")
-        return KeptRun(run, description, attempts, [], None, {}, findings, Versions(), Evidence(0, ()), None)
+        return KeptRun(run, description, attempts, [], None, {}, findings, Versions(), Evidence(0, ()))
 
     runs = tuple(kept_run(number, findings) for number, findings in enumerate(shown, 1))
     return MeasuredHost("h200", tmp_path, runs, (), (), Notes({}))

@@ -54,7 +54,7 @@ def host_of(tmp_path, fingerprints, *nodes, attempt=None) -> MeasuredHost:
     if attempt:
         (run.files / attempts[0].folder).mkdir(parents=True)
         write_json(run.files / attempts[0].folder / FINGERPRINTS, as_json(V100, attempt))
-    kept_run = KeptRun(run, description, attempts, [], None, {}, None, Versions(), Evidence(0, ()), None)
+    kept_run = KeptRun(run, description, attempts, [], None, {}, None, Versions(), Evidence(0, ()))
     return MeasuredHost("v100", tmp_path, (kept_run,), (), (), Notes({}))
 
 

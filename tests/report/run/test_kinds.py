@@ -123,7 +123,7 @@ def test_a_bench_is_named_by_its_scale_and_judged_by_its_verdicts(tmp_path):
 
 def test_only_a_bench_at_the_published_scale_measures_speed():
     def measures_speed(plan: Plan) -> bool:
-        return KeptRun(None, described(plan), [], [], None, {}, None, {}, None, None).measures_speed
+        return KeptRun(None, described(plan), [], [], None, {}, None, {}, None).measures_speed
 
     cases = load_catalogue().select(None, CASE)
     plans = [make_plan(cases, 1), make_plan(cases, 0), as_profile(make_plan(cases, 1))]
