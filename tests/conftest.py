@@ -25,7 +25,7 @@ HANGS_S = 300
 HERE = Path(__file__).resolve().parent
 ALL_KEPT_RUNS = (
     *("tests/report/host/", "tests/report/site/", "tests/report/perfmodel/", "tests/report/published/"),
-    "tests/browser/test_site.py",
+    *("tests/browser/test_site.py", "tests/test_wording.py"),
 )
 """Tests that one process runs, since they share what is read of all kept runs, and the figures drawn for all pages."""
 FIRST = (
