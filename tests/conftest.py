@@ -23,10 +23,15 @@ HANGS_S = 300
 
 
 HERE = Path(__file__).resolve().parent
-ALL_KEPT_RUNS = ("tests/report/host/", "tests/report/site/", "tests/report/perfmodel/test_kept.py")
-"""Tests that one process runs, since they share what is read of all kept runs."""
+ALL_KEPT_RUNS = (
+    *("tests/report/host/", "tests/report/site/", "tests/report/perfmodel/", "tests/report/published/"),
+    *("tests/browser/test_site.py", "tests/test_wording.py"),
+)
+"""Tests that one process runs, since they share what is read of all kept runs, and the figures drawn for all pages."""
 FIRST = (
     "report/host/test_results.py",
+    "report/perfmodel/test_page.py",
+    "report/published/test_page.py",
     "launch/slurm/test_jobs.py",
     "trainers/test_flat_parameters.py",
     "trainers/test_clipping.py",
@@ -61,6 +66,14 @@ class Scheduling(LoadFileScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.fixture(scope="session")
+def content():
+    """What the site shows, read once per process for all tests of its pages and for the renderings that they start."""
+    from repro.report.site import build
+
+    return build.content()
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from repro.analysis.difference import Difference
 from repro.runs import digests
-from repro.runs.attempts import AttemptRecord
 from repro.runs.files import PREFLIGHT
 from repro.runs.metrics import METRICS, events
 from repro.runs.record import ATTEMPT, ATTEMPTS, Run
@@ -44,14 +43,10 @@ def within(noises: Mapping[str, Noise]) -> Iterator[Difference]:
         yield Difference(copy, "an attempt of its own", says)
 
 
-def between(runs: Mapping[str, Run]) -> list[str]:
-    """A line for each attempt of a run that is a copy of one in another; the runs by their names, without preflights."""
-    noises = (
-        (f"{name}: {folder}", quotients)
-        for name, run in runs.items()
-        for folder, quotients in _noises(run, run.attempts())
-    )
-    pairs = ((copy, original) for copy, original in _copies(noises) if copy.split(": ")[0] != original.split(": ")[0])
+def between(runs: Mapping[str, Mapping[str, Noise]]) -> list[str]:
+    """A line for each attempt of a run that is a copy of one in another, by the noises of each run's attempts."""
+    every = ((f"{name}: {folder}", quotients) for name, run in runs.items() for folder, quotients in run.items())
+    pairs = ((copy, original) for copy, original in _copies(every) if copy.split(": ")[0] != original.split(": ")[0])
     return [f"{copy} is a copy of {original}" for copy, original in pairs]
 
 
@@ -59,11 +54,16 @@ def of_kept(reproduced: Path) -> list[str]:
     """The same of all kept runs, of all hosts together, in the order in which they were kept."""
     runs = {path: Run(reproduced / path) for path in digests.read(reproduced / digests.NAME)}
     there = {path: run for path, run in runs.items() if run.path.is_file()}
-    return between({path: run for path, run in there.items() if not (run.files / PREFLIGHT).is_file()})
+    return between({path: noises(run) for path, run in there.items() if not (run.files / PREFLIGHT).is_file()})
 
 
-def _noises(run: Run, attempts: Iterable[AttemptRecord]) -> Iterator[tuple[str, Noise]]:
-    for attempt in attempts:
+def noises(run: Run) -> dict[str, Noise]:
+    """The noise of each successful attempt of a run, by its folder."""
+    return dict(_noises(run))
+
+
+def _noises(run: Run) -> Iterator[tuple[str, Noise]]:
+    for attempt in run.attempts():
         if attempt.status == "ok" and ATTEMPT.fullmatch(attempt.folder):
             every = events(run.files / attempt.folder / METRICS.format(0))
             yield attempt.folder, noise(event for event in every if event["event"] == "iteration")

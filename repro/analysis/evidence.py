@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from zipfile import BadZipFile
 
-from repro.analysis import clocks, copies, course, planned, what_ran
+from repro.analysis import clocks, copies, course, planned, steady, what_ran
 from repro.analysis.adapter_traffic import FILE, adapter_changes, claims, silent_nodes
 from repro.analysis.difference import Difference, Unrecorded
 from repro.analysis.measurement import LOG, RankZero, measure, read_log
 from repro.analysis.nccl_transport import transport_of
 from repro.published.logs import Log, LogError
 from repro.runs import translation
-from repro.runs.attempts import AttemptRecord
+from repro.runs.attempts import AttemptRecord, Windows
 from repro.runs.files import RecordError, RunPath, digest, gpu_samples, read_json
 from repro.runs.manifest import alterations
 from repro.runs.metrics import METRICS, read_metrics
@@ -62,6 +62,7 @@ class Evidence:
         their run, or their line was removed.
     unproven : by fact, how many of the attempts left no trace of it.
     remarks : what contradicts nothing, but a reader should know.
+    noises, windows : of the attempts that were read again, by folder (`repro.analysis.copies`, `repro.analysis.steady`).
     """
 
     attempts: int
@@ -69,6 +70,8 @@ class Evidence:
     unrecorded: tuple[str, ...] = ()
     unproven: Mapping[str, int] = field(default_factory=dict)
     remarks: tuple[Message, ...] = ()
+    noises: Mapping[str, copies.Noise] = field(default_factory=dict, repr=False, compare=False)
+    windows: Mapping[str, Windows | None] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def holds(self) -> bool:
@@ -93,8 +96,9 @@ def examine(run: Run) -> Evidence:
     succeeded = [attempt for attempt in attempts if attempt.status == "ok" and attempt.unit in units]
     wellformed = [attempt for attempt in succeeded if ATTEMPT.fullmatch(attempt.folder)]
     noises: dict[str, copies.Noise] = {}
+    windows: dict[str, Windows | None] = {}
     for attempt in wellformed:
-        differences += _of_attempt(units[attempt.unit], attempt, run.files, gpus, noises)
+        differences += _of_attempt(units[attempt.unit], attempt, run.files, gpus, noises, windows)
     differences += dict.fromkeys([*_same_bytes(wellformed, run.files), *copies.within(noises)])
     return Evidence(
         len(succeeded),
@@ -102,6 +106,8 @@ def examine(run: Run) -> Evidence:
         unrecorded=tuple(left),
         unproven=Counter(attempt.fact for attempt in differences if isinstance(attempt, Unrecorded)),
         remarks=(*course.remarks(description, attempts), *_finished(units, attempts, run.files)),
+        noises=noises,
+        windows=windows,
     )
 
 
@@ -167,15 +173,20 @@ def _of_record(plan: Plan, attempts: list[AttemptRecord], left: list[str]) -> It
 
 
 def _of_attempt(
-    unit: Unit, attempt: AttemptRecord, files: RunPath, gpus: Sequence[Mapping], noises: dict[str, copies.Noise]
+    unit: Unit,
+    attempt: AttemptRecord,
+    files: RunPath,
+    gpus: Sequence[Mapping],
+    noises: dict[str, copies.Noise],
+    windows: dict[str, Windows | None],
 ) -> Iterator[Difference | Unrecorded]:
     """Where a successful attempt's record and its files contradict each other, and what they do not prove.
 
-    The noise of its rows is added to `noises`.
+    The noise of its rows is added to `noises`, their windows to `windows`.
     """
     folder = attempt.folder
     try:
-        every = _of_figures(unit, attempt, folder=files / folder, gpus=gpus, noises=noises)
+        every = _of_figures(unit, attempt, folder=files / folder, gpus=gpus, noises=noises, windows=windows)
         yield from islice(every, MOST_DIFFERENCES)
     except LogError as error:
         yield Difference(folder, LOG, ((ATTEMPTS, "read"), ("its folder", error.reason)))
@@ -184,20 +195,27 @@ def _of_attempt(
 
 
 def _of_figures(
-    unit: Unit, attempt: AttemptRecord, folder: RunPath, gpus: Sequence[Mapping], noises: dict[str, copies.Noise]
+    unit: Unit,
+    attempt: AttemptRecord,
+    folder: RunPath,
+    gpus: Sequence[Mapping],
+    noises: dict[str, copies.Noise],
+    windows: dict[str, Windows | None],
 ) -> Iterator[Difference | Unrecorded]:
     where, log = attempt.folder, read_log(folder)
     metrics = [read_metrics(folder / METRICS.format(rank)) for rank in range(unit.world_size)]
     of_rank_0 = metrics[0].events
     noises[where] = copies.noise(event for event in of_rank_0 if event["event"] == "iteration")
+    windows[where] = steady.windows_of(of_rank_0)
     for line in (line for rank_metrics in metrics for line in rank_metrics.damaged):
         yield Difference(where, f"line {line.line} of {line.file}", ((ATTEMPTS, "an event"), ("its folder", line.text)))
     rank_zero = RankZero(attempt.started)
     for event in of_rank_0:
         rank_zero.see(event)
     again = {LOG: measure(unit, log), METRICS.format(0): rank_zero.figures()}
+    transport = transport_of(folder, unit.world_size).as_json()
     if "transport" in attempt.recorded:
-        again["logs/"] = {"transport": transport_of(folder, unit.world_size).as_json()}
+        again["logs/"] = {"transport": transport}
     if "adapters" in attempt.recorded:
         again[FILE.format("*")] = {"adapters": adapter_changes(folder)}
     recorded = attempt.as_json()
@@ -207,7 +225,7 @@ def _of_figures(
                 yield Difference(where, name, ((ATTEMPTS, recorded.get(name)), (source, value)))
     if rank_zero.no_number():
         yield Difference(where, "status", ((ATTEMPTS, attempt.status), (METRICS.format(0), "a loss is no number")))
-    yield from _of_adapters(unit, where, folder, of_rank_0)
+    yield from _of_adapters(unit, where, folder, transport, of_rank_0)
     yield from _of_configuration(unit, where, folder, log, of_rank_0)
     yield from _log_and_metrics(where, log, of_rank_0)
     for rank in range(1, unit.world_size):
@@ -217,10 +235,12 @@ def _of_figures(
     yield from what_ran.contradictions(unit, where, gpus, log, ranks)
 
 
-def _of_adapters(unit: Unit, where: str, folder: RunPath, of_rank_0: list[dict]) -> Iterator[Difference]:
+def _of_adapters(
+    unit: Unit, where: str, folder: RunPath, transport: Mapping, of_rank_0: list[dict]
+) -> Iterator[Difference]:
     """Whether adapters sent what a program says that it exchanged over them."""
     rdma = next(iter(of_rank_0), {}).get("rdma")
-    claimed = claims(transport_of(folder, unit.world_size).as_json(), rdma, unit.config.device)
+    claimed = claims(transport, rdma, unit.config.device)
     if not claimed:
         return
     iterations = unit.config.iterations

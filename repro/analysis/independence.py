@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
+from operator import mul
 from statistics import stdev
 
 from repro.utils.sequential import Looks
@@ -66,7 +66,7 @@ def _pooled_lag_one(series: Sequence[Series]) -> float:
 def _lag_one(values: Series) -> float:
     mean = math.fsum(values) / len(values)
     off = [value - mean for value in values]
-    return math.fsum(a * b for a, b in pairwise(off)) / math.fsum(deviation * deviation for deviation in off)
+    return math.fsum(map(mul, off, off[1:])) / math.fsum(map(mul, off, off))
 
 
 def shared_variance(configurations: Iterable[Sequence[Series]]) -> Dependence | None:

@@ -3,15 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import pandas as pd
-
-from repro.analysis.frames import records, unit_frame
 from repro.analysis.ratio import Ratio, repeated_ratio
 from repro.analysis.results import Result, bases
 from repro.runs.unit import Unit
-
-MODEL = ["program", "world_size", "model", "precision", "activation_checkpointing", "model_shape"]
-"""What two layouts of a model that are compared have in common; their batches may differ."""
 
 
 @dataclass(frozen=True)
@@ -34,51 +28,66 @@ def baseline_relations(results: Iterable[Result]) -> list[Relation]:
     A tuned unit that runs in turn with a published one has the baselines of the latter.
     """
     measured = _measured(results)
-    units = _units(measured)
-    ours = units[units.baseline_of.isna()]
-    ours = ours.assign(of=ours.tuned_of.where(ours.tuned_of.notna(), ours.unit))
-    pairs = units.merge(ours[["unit", "of"]], left_on="baseline_of", right_on="of", suffixes=("_base", ""))
-    return [_relation(measured, unit, base) for unit, base in zip(pairs.unit, pairs.unit_base, strict=True)]
+    ours = [result for result in measured if not result.unit.baseline_of]
+    return [
+        _relation(result, base)
+        for base in measured
+        for result in ours
+        if base.unit.baseline_of == (result.unit.tuned_of or result.unit.name)
+    ]
 
 
 def tuning_relations(results: Iterable[Result]) -> list[Relation]:
     """Each unit of the tuned program over the one of the published program that it ran in turn with."""
     measured = _measured(results)
-    units = _units(measured)
-    pairs = units[units.tuned_of.isin(units.unit)]
-    return [_relation(measured, unit, base) for unit, base in zip(pairs.unit, pairs.tuned_of, strict=True)]
+    by_name = _by_name(measured)
+    return [_relation(result, by_name[of]) for result in measured if (of := result.unit.tuned_of) in by_name]
 
 
 def variant_relations(variant: str, base: str, results: Iterable[Result]) -> list[Relation]:
     """One variant of the baselines over another, where both took turns with the same unit."""
     measured = _measured(results)
-    units = _units(measured)
-    pairs = units[units.baseline == variant].merge(
-        units[units.baseline == base], on="baseline_of", suffixes=("", "_base")
-    )
-    return [_relation(measured, unit, other) for unit, other in zip(pairs.unit, pairs.unit_base, strict=True)]
+    return [
+        _relation(result, other)
+        for result in measured
+        if result.unit.variant == variant
+        for other in measured
+        if other.unit.variant == base and other.unit.baseline_of == result.unit.baseline_of
+    ]
 
 
 def scaling_relations(results: Iterable[Result]) -> list[Relation]:
     """Data parallel units over the same training on one GPU: the ratio is the scaling efficiency."""
     measured = _measured(results)
-    units = _units(measured)
-    paired = units.assign(base=bases(units).array)
-    paired = paired[
-        (paired.world_size > 1) & (paired.world_size == paired.data_parallel) & paired.base.isin(paired.unit)
+    by_name, base = _by_name(measured), bases([result.unit for result in measured])
+    return [
+        _relation(result, by_name[single], result.unit.world_size)
+        for result in measured
+        if 1 < result.unit.world_size == result.unit.config.layout.data
+        and (single := base[result.unit.name]) in by_name
     ]
-    return [_relation(measured, row["unit"], row["base"], row["world_size"]) for row in records(paired)]
 
 
 def layout_relations(results: Iterable[Result]) -> list[Relation]:
     """OneFlow's other layouts of a model over the data parallel one on equally many GPUs; batches may differ."""
-    measured = _measured(results)
-    units = _units(measured)
-    units = units[units.baseline_of.isna()]
-    data_parallel = (units.world_size == units.data_parallel) & (units.optimizer_sharding == 0)
-    base = units[data_parallel].drop_duplicates(MODEL)
-    paired = units[~data_parallel].merge(base[[*MODEL, "unit"]], on=MODEL, suffixes=("", "_base"))
-    return [_relation(measured, row["unit"], row["unit_base"]) for row in records(paired)]
+    base: dict[tuple, Result] = {}
+    others = []
+    for result in _measured(results):
+        config = result.unit.config
+        if result.unit.baseline_of:
+            continue
+        if result.unit.world_size == config.layout.data and not config.optimizer_sharding:
+            base.setdefault(_model(result.unit), result)
+        else:
+            others.append(result)
+    return [_relation(result, base[model]) for result in others if (model := _model(result.unit)) in base]
+
+
+def _model(unit: Unit) -> tuple:
+    """What two layouts of a model that are compared have in common; their batches may differ."""
+    config = unit.config
+    shape = tuple(sorted(config.shape.items()))
+    return unit.program, unit.world_size, unit.model, unit.precision, config.activation_checkpointing, shape
 
 
 def layout_text(unit: Unit) -> str:
@@ -86,22 +95,21 @@ def layout_text(unit: Unit) -> str:
     return str(unit.config.layout)
 
 
-def _measured(results: Iterable[Result]) -> dict[str, Result]:
-    """The results of units that succeeded at least once, by the unit's name."""
-    return {result.unit.name: result for result in results if result.throughputs}
+def _measured(results: Iterable[Result]) -> list[Result]:
+    """The results of units that succeeded at least once."""
+    return [result for result in results if result.throughputs]
 
 
-def _units(measured: dict[str, Result]) -> pd.DataFrame:
-    return unit_frame([result.unit for result in measured.values()])
+def _by_name(results: Iterable[Result]) -> dict[str | None, Result]:
+    return {result.unit.name: result for result in results}
 
 
-def _relation(measured: dict[str, Result], unit: str, base: str, gpus: int = 1) -> Relation:
-    """The relation of two units by name; `gpus` is how many more GPUs the first one has."""
-    ratio = repeated_ratio(measured[unit].throughputs, measured[base].throughputs)
-    steady, other = measured[unit].steady, measured[base].steady
+def _relation(result: Result, base: Result, gpus: int = 1) -> Relation:
+    """The relation of two results; `gpus` is how many more GPUs the first one has."""
+    ratio = repeated_ratio(result.throughputs, base.throughputs)
     return Relation(
-        measured[unit],
-        measured[base],
+        result,
+        base,
         ratio.over(gpus) if gpus > 1 else ratio,
-        steady / other / gpus if steady and other else None,
+        result.steady / base.steady / gpus if result.steady and base.steady else None,
     )

@@ -18,8 +18,6 @@ from repro.runs.unit import Unit
 from repro.utils.printable import spreadsheet_cell
 from repro.utils.stats import largest, spread
 
-TRAINING = ["program", "model_shape", "precision", "micro_batch", "report", "accumulation_steps", "baseline"]
-"""Properties shared by a unit and the single-GPU unit that its speed-up is relative to."""
 MEDIANS = [
     "throughput_samples_per_s",
     "latency_ms",
@@ -137,6 +135,7 @@ def result_frame(plan: Plan, attempts: list[AttemptRecord]) -> pd.DataFrame:
     measured = _measured(ended[ended.status == "ok"]).reindex(units.index)
     counts = status_counts(ended).reindex(units.index, fill_value=0)
     stopped = units.index.isin(ended.unit[ended.enough.notna()])
+    base = pd.Series(bases(plan.units), dtype=object)
     several: dict[str, Any] = {
         "stands_for": [unit.stands_for for unit in plan.units],
         "derived_from": [unit.derived_from for unit in plan.units],
@@ -148,7 +147,7 @@ def result_frame(plan: Plan, attempts: list[AttemptRecord]) -> pd.DataFrame:
         **measured,
         **several,
         repeats=counts.ok,
-        speedup=measured.throughput_samples_per_s / bases(units).map(measured.throughput_samples_per_s),
+        speedup=measured.throughput_samples_per_s / base.map(measured.throughput_samples_per_s),
         failed_attempts=counts.failed,
         interrupted_attempts=counts.interrupted,
         planned_repeats=counts.ok.where(stopped, plan.repeats),
@@ -169,20 +168,32 @@ def _measured(succeeded: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def bases(units: pd.DataFrame) -> pd.Series:
-    """The name of the unit that each one's speed-up is against, by the unit's name; missing where there is none.
+def bases(units: Sequence[Unit]) -> dict[str, str | None]:
+    """The name of the unit that each one's speed-up is against, by the unit's name; None where there is none.
 
     It is the first with the same training on one device: same program, report, shape, precision and micro-batch. At the
     smoke scale the global batch is kept instead of the micro-batch, and the reference is the base. On one device there
     is nothing to shard an optimizer over, so it does not matter that it is sharded elsewhere. The base of a tuned unit
     that runs in turn with a published one is the tuned unit of the latter's base.
     """
-    single = units[units.world_size == 1].drop_duplicates(TRAINING)
-    same = units[TRAINING].merge(single[[*TRAINING, "unit"]], on=TRAINING, how="left").unit.set_axis(units.unit)
-    reference = units.reference.where(units.baseline_of.isna()).set_axis(units.unit)
-    base = same.where(reference.isna(), reference)
-    published, tuned = units.tuned_of.set_axis(units.unit), units.dropna(subset="tuned_of").set_index("tuned_of").unit
-    return base.where(published.isna(), published.map(base).map(tuned))
+    single: dict[tuple, str] = {}
+    for unit in units:
+        if unit.world_size == 1:
+            single.setdefault(_training(unit), unit.name)
+    base = {
+        unit.name: single.get(_training(unit)) if unit.baseline_of or unit.reference is None else unit.reference
+        for unit in units
+    }
+    tuned: dict[str | None, str] = {unit.tuned_of: unit.name for unit in units if unit.tuned_of}
+    return {unit.name: tuned.get(base.get(unit.tuned_of)) if unit.tuned_of else base[unit.name] for unit in units}
+
+
+def _training(unit: Unit) -> tuple:
+    """What a unit and the one on a single GPU that its speed-up is relative to have in common."""
+    config = unit.config
+    shape = tuple(sorted(config.shape.items()))
+    batch = config.micro_batch, config.accumulation_steps
+    return unit.program, shape, unit.precision, batch, unit.report, unit.variant
 
 
 def summarise(plan: Plan, attempts: list[AttemptRecord]) -> list[Result]:

@@ -6,6 +6,7 @@ by a late first time stamp. Windows are uniform from the third on, so the steady
 computed from rank 0's metrics on every read, so runs recorded before this was introduced have it as well.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -19,12 +20,17 @@ LEFT_OUT = 2
 """The windows at the beginning that do not count; a median is not moved by single ones later."""
 
 
-def attempts(run: Run) -> list[AttemptRecord]:
-    """The attempts that a run recorded, the successful ones with their `windows`."""
+def attempts(run: Run, measured: Mapping[str, Windows | None] | None = None) -> list[AttemptRecord]:
+    """The attempts that a run recorded, the successful ones with their `windows`.
+
+    `measured` has these by folder, where the metrics of all successful attempts were read before.
+    """
+
+    def of(folder: str) -> Windows | None:
+        return windows(run.files / folder / METRICS.format(0)) if measured is None else measured[folder]
+
     return [
-        replace(attempt, windows=windows(run.files / attempt.folder / METRICS.format(0)))
-        if attempt.status == "ok"
-        else attempt
+        replace(attempt, windows=of(attempt.folder)) if attempt.status == "ok" else attempt
         for attempt in run.attempts()
     ]
 
@@ -37,7 +43,11 @@ def windows(metrics: RunPath) -> Windows | None:
     is the time from the last row's stamp to the end of the training: of a row whose stamp waits for the device, next to
     nothing.
     """
-    seen = events(metrics)
+    return windows_of(events(metrics))
+
+
+def windows_of(seen: Sequence[dict]) -> Windows | None:
+    """The same of the events in rank 0's metrics."""
     rows = [event for event in seen if event["event"] == "iteration"]
     later = rows[LEFT_OUT:]
     if not later:

@@ -79,6 +79,11 @@ def left_out_factor(measurements: Sequence[MeasuredTraining], constants: Constan
     A training counts once, where it is furthest off: on several GPU models its errors are much the same, and would count as
     several. Infinite if no group has two trainings besides one, so that nothing is known of it.
     """
+    return _left_out_factor(tuple(measurements), constants)
+
+
+@cache
+def _left_out_factor(measurements: tuple[MeasuredTraining, ...], constants: Constants) -> float:
     furthest = []
     for (group, job), mine in by_key(measurements, lambda measurement: (measurement.group, measurement.job)).items():
         rest = (other for other in measurements if other.group == group and other.job != job)

@@ -6,10 +6,13 @@ and two closed formulas from publications for comparison with the performance mo
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from repro.models.registry import module_of
 from repro.perfmodel.work import ModelJob, Stage
 
 
+@lru_cache
 def stages(job: ModelJob) -> tuple[Stage, ...]:
     """The stages of a job's pipeline, first to last; ValueError if its layers cannot be divided."""
     return module_of("repro.perfmodel", job.model).stages(job)

@@ -144,5 +144,10 @@ def load_published_cluster(name: str = "v100x32", folder: Path = CLUSTERS) -> di
     """
     places = (folder, *(extra / "data" / "clusters" for extra in extensions.folders()))
     file = next((path for place in places if (path := place / f"{name}.toml").is_file()), folder / f"{name}.toml")
+    return {"software": {}, **_read(file)}
+
+
+@cache
+def _read(file: Path) -> dict:
     with open(file, "rb") as stream:
-        return {"software": {}, **tomllib.load(stream)}
+        return tomllib.load(stream)

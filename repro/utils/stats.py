@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 ORDER_STATISTICS, STUDENT = "order statistics", "Student's t over sessions"
@@ -245,6 +246,7 @@ def geometric_interval(values: Sequence[float], confidence: float = 0.95) -> Int
     return Interval(middle / math.exp(half), middle * math.exp(half), confidence, STUDENT, (count,))
 
 
+@cache
 def student_bound(confidence: float, degrees: int) -> float:
     """How large |t| of Student's distribution is at most with this confidence: 12.706 at 95 % and one degree."""
     low, high = 0.0, 1.0

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from repro.analysis.copies import between, noise, of_kept, within
+from repro.analysis.copies import between, noise, noises, of_kept, within
 from repro.runs.archive import write_archive
 from repro.runs.digests import NAME, enter
 from repro.runs.files import PREFLIGHT
@@ -25,6 +25,10 @@ def rows(seed, count=6):
         }
         for at in range(1, count + 1)
     ]
+
+
+def copies_among(runs):
+    return between({name: noises(run) for name, run in runs.items()})
 
 
 def scaled(every, factor):
@@ -65,8 +69,8 @@ def test_noise_is_the_quotients_of_rows_that_differ():
 
 
 def test_copies_within_a_run_are_named():
-    noises = {"a": noise(rows(1)), "b": noise(rows(2)), "c": noise(scaled(rows(1), 0.9))}
-    (found,) = within(noises)
+    every = {"a": noise(rows(1)), "b": noise(rows(2)), "c": noise(scaled(rows(1), 0.9))}
+    (found,) = within(every)
     assert str(found) == "c: an attempt of its own: yes in attempts.jsonl, a copy of a in metrics-rank0.jsonl"
 
 
@@ -78,25 +82,25 @@ def test_three_equal_quotients_show_a_copy(equal, named):
 
 def test_only_attempts_that_succeeded_are_compared(run_of):
     runs = {"a": run_of("a", rows(1)), "b": run_of("b", rows(1))}
-    assert len(between(runs)) == 1
+    assert len(copies_among(runs)) == 1
     attempts = runs["b"].attempts_file
     whole = attempts.read_text()
     for other in ('"status": "failed"', '"status": "ok", "x": 1'):
         attempts.write_text(whole.replace('"status": "ok"', other))
-        assert bool(between(runs)) is ('"ok"' in other)
+        assert bool(copies_among(runs)) is ('"ok"' in other)
     attempts.write_text(whole.replace('"folder": "units', '"folder": "x/units'))
-    assert between(runs) == []
+    assert copies_among(runs) == []
 
 
 def test_copies_between_runs_are_named_by_both(run_of):
     first, second, third = run_of("a", rows(1), rows(2)), run_of("b", rows(3)), run_of("c", rows(4), rows(2))
     runs = {"h/a": first, "h/b": second, "h/c": third}
-    assert between(runs) == [
+    assert copies_among(runs) == [
         "h/c: units/x/repeat-2.attempt-1 is a copy of h/a: units/x/repeat-1.attempt-1".replace("repeat-1", "repeat-2")
     ]
-    assert between({"h/a": first, "h/b": second}) == []
+    assert copies_among({"h/a": first, "h/b": second}) == []
     same = run_of("d", rows(1), rows(1))
-    assert between({"h/d": same}) == [], "within one run another check says so"
+    assert copies_among({"h/d": same}) == [], "within one run another check says so"
 
 
 def test_all_kept_runs_are_compared_in_the_order_in_which_they_were_kept(run_of, tmp_path):

@@ -1,6 +1,7 @@
 """Kept runs to bend: copies of two of them as a host keeps them, and what the tasks say once something was forged."""
 
 import contextlib
+import functools
 import io
 import json
 import re
@@ -98,6 +99,7 @@ class Scene:
         return answer(lambda: load(HOST, self.hosts))
 
 
+@functools.cache
 def kept_archive(name: str) -> bytes:
     """A kept run's archive, or that of one that was removed since."""
     archive = REPRODUCED / HOST / "runs" / f"{name}.zip"

@@ -46,8 +46,9 @@ def bench_run(
     failed=True,
     baselines=("pytorch",),
     programs=("published",),
+    report=False,
 ):
-    """A run of GPT cases with baselines on 4 GPUs, recorded and with its report; one attempt failed."""
+    """A run of GPT cases with baselines on 4 GPUs, recorded, with its report if that is asked for; one attempt failed."""
     selected = load_catalogue().select(None, cases)
     plan = make_plan(
         selected,
@@ -73,12 +74,14 @@ def bench_run(
         run.folder / "run.json",
         {"id": name, "created": began(name), "command": command, "environment": described, "plan": plan.as_json()},
     )
+    started = began(name)
     if failed:
-        _attempt(run, plan.units[0], 1, None)
+        started += _attempt(run, plan.units[0], 1, None, started)
     for repeat, factor in enumerate(repeats, 1):
         for unit in plan.units:
-            _attempt(run, unit, repeat, speed(unit) * factor)
-    render(run, figures=False)
+            started += _attempt(run, unit, repeat, speed(unit) * factor, started)
+    if report:
+        render(run, figures=False)
     record(run)
     return run
 
@@ -134,9 +137,8 @@ def preflight_folder(folder):
     return folder
 
 
-def _attempt(run, unit, repeat, speed):
-    """An attempt and its files; one without a speed has failed."""
-    started = began(run.id) + sum(each.wall_s for each in run.attempts())
+def _attempt(run, unit, repeat, speed, started):
+    """An attempt and its files, and how long it took in s; one without a speed has failed."""
     folder = run.attempt_folder(unit.name, repeat)
     here = folder.relative_to(run.folder).as_posix()
     output = f"{RUNS}/{run.id}/{here}"
@@ -191,6 +193,7 @@ def _attempt(run, unit, repeat, speed):
         failure = Failure("rank {rank} exited with status {status}", {"rank": 0, "status": 1}).as_json()
         attempt |= {"status": "failed", "failure": failure, "log_tail": f"no {CHECKOUT}/x", "throughput": None}
     run.add_attempt(recorded(attempt))
+    return attempt["wall_s"]
 
 
 def faster(attempt, factor):

@@ -241,7 +241,7 @@ def load(name: str, reproduced: Path = REPRODUCED, data: Path = GOALS) -> Measur
             preflights.append(run)
         else:
             runs.append(load_run(run, versions))
-    if twice := copies.between({f"{name}/{kept_run.run.id}": kept_run.run for kept_run in runs}):
+    if twice := copies.between({f"{name}/{kept_run.run.id}": kept_run.evidence.noises for kept_run in runs}):
         raise RecordError("\n".join(twice))
     if not runs and not preflights:
         raise RecordError(f"{folder / 'runs'} holds no run; `make archive RUN=<id> HOST={name}` puts one there")

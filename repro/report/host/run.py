@@ -112,7 +112,7 @@ class KeptRun:
 def load_run(run: Run, versions: Versions) -> KeptRun:
     """Read a kept run; RecordError if it is not as it was recorded, or has figures that its raw output does not give."""
     evidence = require(run)
-    description, attempts = run.description(), steady.attempts(run)
+    description, attempts = run.description(), steady.attempts(run, evidence.windows)
     plan = description.plan
     results = summarise(plan, attempts)
     return KeptRun(

@@ -31,7 +31,7 @@ OF_ONEFLOW = {"/home/ci-user"}
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory):
-    return bench_run(tmp_path_factory.mktemp("runs"))
+    return bench_run(tmp_path_factory.mktemp("runs"), report=True)
 
 
 @pytest.fixture(scope="module")

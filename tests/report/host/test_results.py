@@ -24,7 +24,6 @@ from repro.report.host.results import (
     results_table,
 )
 from repro.report.host.rows import MET, MISSED, OPEN, RatioGoal, configuration
-from repro.report.site import build
 from repro.runs.digests import entered, list_of, remove
 from repro.runs.manifest import verify
 from repro.runs.record import RecordError
@@ -226,9 +225,9 @@ def test_an_archive_that_is_none_is_named(altered):
 
 
 @pytest.fixture(scope="module")
-def committed():
+def committed(content):
     """Every host whose runs are committed."""
-    return build.content().hosts
+    return content.hosts
 
 
 def test_the_committed_runs_are_as_recorded(committed):

@@ -238,7 +238,8 @@ def test_cases_that_train_alike_are_one_row(tmp_path):
     """The single GPU of a shrunk case is the case that was published for one."""
     folder = tmp_path / "reproduced" / "h200" / "runs"
     for number, case in enumerate((ONE_GPU, "DP_8x1x1_16_1536x16"), 1):
-        run = bench_run(tmp_path / f"original-{number}", f"2026112{number}-080000-gpt-published", case, failed=False)
+        name = f"2026112{number}-080000-gpt-published"
+        run = bench_run(tmp_path / f"original-{number}", name, case, repeats=(1.0,), failed=False)
         keep(run.path, folder / f"{run.id}.zip")
     host = load("h200", tmp_path / "reproduced")
     (row,) = (row for row in host.ratios if row.unit.world_size == 1)

@@ -14,14 +14,13 @@ from repro.report.host.keep import keep
 from repro.report.host.results import load
 from repro.report.host.run import KeptRun
 from repro.report.perfmodel.kept import kept_measurements
-from repro.report.site import build
 from tests.support.kept import CASES, H200, bench_run
 
 
 @pytest.fixture(scope="module")
-def measured():
+def measured(content):
     """Every host that has kept runs."""
-    return build.content().hosts
+    return content.hosts
 
 
 @pytest.fixture(scope="module")
