@@ -53,7 +53,7 @@ def rehearsed_cases(folder: Path) -> set[str]:
 )
 def test_kinds_of_layouts_end_on_8_ranks_with_the_losses_of_one_process(tmp_path, kinds):
     cases, count = {KINDS[kind] for kind in kinds}, len(kinds)
-    done = rehearse(tmp_path, 1400, CASES=",".join(cases), MAX_RANKS=8, ITERATIONS=5)
+    done = rehearse(tmp_path, 1400, CASES=",".join(cases), MAX_RANKS=8, ITERATIONS=6)
     assert done.returncode == 0, done.stdout + done.stderr
     assert rehearsed_cases(tmp_path) == cases
     ended = f"{count} of {count} cases ran to their end; {count} of {count} layouts have the losses of one process"
