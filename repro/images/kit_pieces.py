@@ -19,6 +19,7 @@ from repro.images.pins import load_pins
 from repro.utils.progress import said_meanwhile
 
 MB = 1e6
+CHUNK = 2**20
 MOST_PIECES = 1000
 """As many as the names of pieces sort in their order: setup.sh joins them by a pattern."""
 XZ = ("xz", "--threads=4", "--stdout")
@@ -89,7 +90,9 @@ def pack(
         Pieces(folder, name, size) as pieces,
         _compressed(pieces, name, level) as out,
         _Counted(out) as counted,
-        tarfile.open(fileobj=counted, mode="w|", format=tarfile.GNU_FORMAT) as archive,
+        tarfile.open(  # type: ignore[call-overload]
+            fileobj=counted, mode="w", format=tarfile.GNU_FORMAT, copybufsize=CHUNK
+        ) as archive,
     ):
         now = ["its first file"]
 
@@ -119,6 +122,9 @@ class _Counted:
 
     def __exit__(self, *raised: object) -> None:
         """Nothing: who made the stream closes it."""
+
+    def tell(self) -> int:
+        return self.bytes
 
     def write(self, data: bytes) -> int:
         self.bytes += len(data)

@@ -27,7 +27,7 @@ from repro.images.engine import ImageError
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar"
-CHUNK = 2**20
+CHUNK, PIECE = 2**20, 2**16
 LAST = "manifest.json"
 """The file of a layout that is written last."""
 WHITEOUT = ".wh."
@@ -64,7 +64,7 @@ def normalise(archive: IO[bytes], folder: Path, epoch: int, rename: Callable[[st
     layers: dict[str, str] = {}
     documents: dict[str, bytes] = {}
     links: dict[str, str] = {}
-    with tarfile.open(fileobj=archive, mode="r|") as saved:
+    with tarfile.open(fileobj=archive, mode="r|", bufsize=PIECE) as saved:
         for member in saved:
             name = os.path.normpath(member.name)
             if member.issym():
@@ -103,7 +103,7 @@ def write_layer(source: IO[bytes], blobs: Path, epoch: int) -> str:
     partial = blobs / "layer.partial"
     with open(partial, "wb") as file:
         digesting = _Digesting(file)
-        with tarfile.open(fileobj=source, mode="r|*", bufsize=CHUNK) as layer, _tar(digesting) as target:
+        with tarfile.open(fileobj=source, mode="r|*", bufsize=PIECE) as layer, _tar(digesting) as target:
             for member in layer:
                 content = layer.extractfile(member) if member.isreg() and member.size else None
                 target.addfile(plain(member, epoch), content)
@@ -113,7 +113,8 @@ def write_layer(source: IO[bytes], blobs: Path, epoch: int) -> str:
 
 
 def _tar(file: Any) -> tarfile.TarFile:
-    return tarfile.open(fileobj=file, mode="w|", format=tarfile.PAX_FORMAT, bufsize=CHUNK)
+    """A tar that is written straight into a file, each member in large pieces: tarfile's own streams copy all they hold."""
+    return tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT, copybufsize=CHUNK)  # type: ignore[call-overload]
 
 
 def plain(member: tarfile.TarInfo, epoch: int) -> tarfile.TarInfo:
@@ -131,6 +132,9 @@ class _Digesting:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._sha256 = file, hashlib.sha256()
+
+    def tell(self) -> int:
+        return self._file.tell()
 
     def write(self, data: bytes) -> int:
         self._sha256.update(data)

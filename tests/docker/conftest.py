@@ -7,6 +7,7 @@ uses and no packet filter rules, and is ended with the tests. DEBIAN and DEBIAN_
 import os
 import shutil
 import subprocess
+import tarfile
 import tempfile
 import time
 from pathlib import Path
@@ -127,6 +128,20 @@ def base(scratch, docker):
     docker("import", archive, BASE)
     archive.unlink()
     return BASE
+
+
+@pytest.fixture(scope="session")
+def make_small(docker, scratch):
+    """Gives the engine an image of this name with one file, for what is the same for gigabytes."""
+
+    def run(name):
+        content, archive = scratch / "content", scratch / "small.tar"
+        content.write_text(name)
+        with tarfile.open(archive, "w") as files:
+            files.add(content, "content")
+        docker("import", archive, name)
+
+    return run
 
 
 @pytest.fixture(scope="session")

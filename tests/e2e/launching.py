@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import functools
 import json
 import secrets
 import shutil
@@ -163,8 +164,14 @@ class Launcher:
         deliver(member.remote, self.pool.code)
 
 
+@functools.cache
+def cluster_of(inventory: Path) -> Cluster:
+    """The cluster of an inventory that `prepare` made, read once: each time takes Ansible a second of a processor."""
+    return load_cluster(str(inventory))
+
+
 def launcher_of(inventory: Path, folder: Path) -> Launcher:
-    return Launcher(load_cluster(str(inventory)), folder)
+    return Launcher(cluster_of(inventory), folder)
 
 
 def note(fault: str, attempted_or_seconds, message: str) -> None:

@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from repro.cluster.cluster import load_cluster
 from repro.cluster.inventory import ClusterError
 from repro.launch.agent.leftovers import AGENT, USER
 from repro.launch.agent.leftovers import WORK as WORK_LABEL
@@ -17,7 +16,7 @@ from repro.launch.nodes.commands import OWN
 from repro.launch.ssh.agent_client import LEASE_S
 from repro.launch.ssh.nodes import NodePool
 from tests.e2e import faults
-from tests.e2e.launching import LOST, WORK, containers, launcher_of, note, prepare, trainer, wait_until
+from tests.e2e.launching import LOST, WORK, cluster_of, containers, launcher_of, note, prepare, trainer, wait_until
 from tests.support import tasks
 from tests.support.patience import slowness
 
@@ -193,7 +192,7 @@ def refusal(inventory, script, **options) -> str:
     started = time.monotonic()
     with (
         pytest.raises(ClusterError) as error,
-        NodePool(load_cluster(str(inventory)), UploadedCode(script), "tests", **options),
+        NodePool(cluster_of(inventory), UploadedCode(script), "tests", **options),
     ):
         pass
     refusal.seconds = time.monotonic() - started
@@ -268,19 +267,19 @@ def test_the_controller_is_killed(idle, two_nodes, inventory, tmp_path):
 
 def can_be_had(inventory, folder) -> bool:
     try:
-        with NodePool(load_cluster(str(inventory)), UploadedCode(trainer(folder / "t")), "tests"):
+        with NodePool(cluster_of(inventory), UploadedCode(trainer(folder / "t")), "tests"):
             return True
     except ClusterError:
         return False
 
 
 def test_what_an_earlier_run_left_is_removed_before_the_next(idle, two_nodes, inventory, tmp_path):
-    image = load_cluster(str(inventory)).image.digest
+    image = cluster_of(inventory).image.digest
     labels = {OWN: "old", USER: two_nodes.ssh("node1", "id -u").stdout.strip(), WORK_LABEL: WORK, AGENT: "00000000-1-1"}
     words = " ".join(f"--label {key}={value}" for key, value in labels.items())
     two_nodes.ssh("node1", f"docker run --detach --pull never --name left {words} {image} sleep 600")
     assert len(containers(two_nodes, "node1")) == 1
-    with NodePool(load_cluster(str(inventory)), UploadedCode(trainer(tmp_path)), "tests") as pool:
+    with NodePool(cluster_of(inventory), UploadedCode(trainer(tmp_path)), "tests") as pool:
         assert {name: member.removed for name, member in pool.members.items()} == {"node1": ["left"], "node2": []}
         assert containers(two_nodes, "node1") == []
 

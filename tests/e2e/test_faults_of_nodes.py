@@ -7,13 +7,23 @@ from dataclasses import replace
 
 import pytest
 
-from repro.cluster.cluster import load_cluster
 from repro.cluster.inventory import ClusterError
 from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.nodes.work import LEASE_S
 from repro.launch.ssh.nodes import NodePool
 from tests.e2e import faults
-from tests.e2e.launching import LOST, WORK, attempts_left, containers, launcher_of, note, prepare, trainer, wait_until
+from tests.e2e.launching import (
+    LOST,
+    WORK,
+    attempts_left,
+    cluster_of,
+    containers,
+    launcher_of,
+    note,
+    prepare,
+    trainer,
+    wait_until,
+)
 from tests.support.patience import slowness
 
 SLOW = "slow=14@0 slow=14@1"
@@ -38,7 +48,7 @@ def refusal(inventory, folder, first="") -> tuple[str, float]:
     """What keeps a run from starting, and the seconds until it is said; `first` is code of its trainer."""
     code = UploadedCode(trainer(folder, first=first))
     started = time.monotonic()
-    with pytest.raises(ClusterError) as error, NodePool(load_cluster(str(inventory)), code, "tests"):
+    with pytest.raises(ClusterError) as error, NodePool(cluster_of(inventory), code, "tests"):
         pass
     return str(error.value), time.monotonic() - started
 
@@ -92,7 +102,7 @@ def test_a_node_that_cannot_be_reached(inventory, tmp_path, two_nodes):
     assert re.search(r"node2: cannot connect to runner@\S+ port 22: ", message)
     assert "node1" not in message
     note("node out of reach", seconds, message.splitlines()[1])
-    with NodePool(load_cluster(str(inventory)), UploadedCode(trainer(tmp_path)), "tests") as pool:
+    with NodePool(cluster_of(inventory), UploadedCode(trainer(tmp_path)), "tests") as pool:
         assert [*pool.members] == two_nodes.names, "nothing holds the other node"
 
 
@@ -112,7 +122,7 @@ def test_a_work_folder_that_is_emptied(launcher, tmp_path, two_nodes):
 
 def test_a_work_folder_that_is_read_only(inventory, tmp_path, two_nodes):
     """Whether the node has the trainers of this run already, or is to get them."""
-    with NodePool(load_cluster(str(inventory)), UploadedCode(trainer(tmp_path / "known")), "tests"):
+    with NodePool(cluster_of(inventory), UploadedCode(trainer(tmp_path / "known")), "tests"):
         pass
     two_nodes.root("node2", "sh", "-ec", f"mount --bind {WORK} {WORK}; mount -o remount,ro,bind {WORK}")
     try:
@@ -191,7 +201,7 @@ def test_login_shells(inventory, tmp_path, two_nodes, do, undo, said, request):
         if said:
             message, seconds = refusal(inventory, tmp_path)
         else:
-            with NodePool(load_cluster(str(inventory)), UploadedCode(trainer(tmp_path)), "tests") as pool:
+            with NodePool(cluster_of(inventory), UploadedCode(trainer(tmp_path)), "tests") as pool:
                 assert [*pool.members] == two_nodes.names
     finally:
         two_nodes.root("node2", "sh", "-ec", undo)
@@ -264,7 +274,7 @@ def test_where_processes_of_other_accounts_are_hidden(
 
 
 def test_one_machine_under_two_names(inventory, tmp_path):
-    cluster = load_cluster(str(inventory))
+    cluster = cluster_of(inventory)
     first = cluster.nodes[0]
     twice = replace(cluster, nodes=(first, replace(first, name="again")))
     started = time.monotonic()

@@ -7,14 +7,13 @@ import time
 import pytest
 import yaml
 
-from repro.cluster.cluster import load_cluster
 from repro.launch.agent.leftovers import AGENT, USER, WORK
 from repro.launch.nodes.code_upload import UploadedCode
 from repro.launch.nodes.commands import OWN
 from repro.launch.nodes.work import LEASE_S
 from repro.launch.ssh.nodes import NodePool
 from tests.e2e.launching import WORK as FOLDER
-from tests.e2e.launching import containers, launcher_of, note, prepare, trainer, wait_until
+from tests.e2e.launching import cluster_of, containers, launcher_of, note, prepare, trainer, wait_until
 from tests.support import tasks
 from tests.support.patience import patience, slowness
 from tests.support.processes import stop
@@ -94,7 +93,7 @@ def want(inventory, folder) -> str:
 
 def refused(inventory, folder) -> str:
     """What node1, or else node2, answers to a run that wants both; "" if that gets them. How long that took is noted."""
-    cluster = load_cluster(str(inventory))
+    cluster = cluster_of(inventory)
     started = time.monotonic()
     try:
         with NodePool(cluster, UploadedCode(trainer(folder / "t")), "tests"):
@@ -235,7 +234,7 @@ def test_a_live_run_is_not_unlocked_by_mistake(two_nodes, first_run, inventory):
 
 def left(nodes, inventory, name, account, work):
     """A container on node1 as a dead run of an account leaves it."""
-    image = load_cluster(str(inventory)).image.digest
+    image = cluster_of(inventory).image.digest
     uid = nodes.root("node1", "id", "-u", account)
     labels = {OWN: "dead", USER: uid, WORK: work, AGENT: "00000000-1-1"}
     words = " ".join(f"--label {key}={value}" for key, value in labels.items())

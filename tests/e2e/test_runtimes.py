@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from repro.cluster.cluster import load_cluster, with_runtime
+from repro.cluster.cluster import with_runtime
 from repro.cluster.inventory import ClusterError
 from repro.images.oci_layout import lone_image
 from repro.launch.attempt import Limits
@@ -27,7 +27,7 @@ from repro.simulation.engine import HOME
 from repro.simulation.images import trainer_layout
 from repro.utils.paths import sha256
 from tests.e2e import slurm_site
-from tests.e2e.launching import WORK, bench, containers, prepare, smoke_units, trainer, unit_of, wait_until
+from tests.e2e.launching import WORK, bench, cluster_of, containers, prepare, smoke_units, trainer, unit_of, wait_until
 from tests.support.paths import ROOT, TRAINER_PYTHON
 from tests.support.runs import attempts
 
@@ -144,7 +144,7 @@ def test_equal_losses_over_ssh_and_under_slurm_in_every_runtime(nodes, slurm, in
     unit = next(unit for unit in smoke_units("gpt", 2) if unit.world_size == 2)
     found = {}
     for runtime, launcher in ways:
-        cluster = with_runtime(load_cluster(str(inventory)), runtime)
+        cluster = with_runtime(cluster_of(inventory), runtime)
         began = time.time()
         outcome, events = LAUNCHES[launcher](cluster, unit, tmp_path / f"{runtime}-{launcher}")
         assert outcome.failure is None, f"{runtime}, {launcher}: {outcome.failure.text()} {outcome.log_tail}"
@@ -166,7 +166,7 @@ def test_equal_losses_over_ssh_and_under_slurm_in_every_runtime(nodes, slurm, in
     ],
 )
 def test_a_fault_in_apptainer_is_named_and_leaves_nothing(nodes, inventory, tmp_path, faults, message):
-    cluster = with_runtime(load_cluster(str(inventory)), "apptainer")
+    cluster = with_runtime(cluster_of(inventory), "apptainer")
     script = trainer(tmp_path / "trainer", faults, "2" if "hang" not in faults else "0")
     folder = tmp_path / "run"
     folder.mkdir()
@@ -177,7 +177,7 @@ def test_a_fault_in_apptainer_is_named_and_leaves_nothing(nodes, inventory, tmp_
 
 
 def test_apptainer_that_is_killed_leaves_nothing(nodes, inventory, tmp_path):
-    cluster = with_runtime(load_cluster(str(inventory)), "apptainer")
+    cluster = with_runtime(cluster_of(inventory), "apptainer")
     script = trainer(tmp_path / "trainer", "hang@0 hang@1 hang@2 hang@3", "0")
     folder = tmp_path / "run"
     folder.mkdir()
@@ -195,7 +195,7 @@ def test_apptainer_that_is_killed_leaves_nothing(nodes, inventory, tmp_path):
 
 
 def test_another_file_under_the_same_name_is_refused(nodes, inventory, tmp_path):
-    cluster = with_runtime(load_cluster(str(inventory)), "apptainer")
+    cluster = with_runtime(cluster_of(inventory), "apptainer")
     other = replace(cluster, image=replace(cluster.image, sha256="0" * 64))
     with pytest.raises(ClusterError, match="and the inventory asks for 0000"), NodePool(other, UploadedCode(), "tests"):
         pass

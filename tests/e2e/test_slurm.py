@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from repro.cluster.cluster import load_cluster
 from repro.cluster.inventory import ClusterError
 from repro.launch.attempt import Limits
 from repro.launch.nodes.code_upload import UploadedCode
@@ -21,7 +20,18 @@ from repro.launch.slurm.attempt import slurm_attempts
 from repro.launch.slurm.jobs import Jobs
 from repro.launch.ssh.nodes import NodePool
 from tests.e2e import hardware, slurm_site
-from tests.e2e.launching import WORK, bench, containers, note, prepare, trainer, trainers, unit_of, wait_until
+from tests.e2e.launching import (
+    WORK,
+    bench,
+    cluster_of,
+    containers,
+    note,
+    prepare,
+    trainer,
+    trainers,
+    unit_of,
+    wait_until,
+)
 from tests.support import tasks
 from tests.support.patience import slowness
 from tests.support.runs import attempts
@@ -86,7 +96,7 @@ def hanging(slurm_nodes, inventory, tmp_path):
         folder = tmp_path / "attempt"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        cluster, begun = load_cluster(str(inventory)), set()
+        cluster, begun = cluster_of(inventory), set()
 
         def on_event(event):
             if event["event"] == "start":
@@ -119,7 +129,7 @@ def test_an_interrupt_leaves_nothing(slurm_nodes, hanging):
 
 def test_a_job_and_a_run_over_ssh_exclude_each_other(slurm_nodes, inventory, hanging, tmp_path):
     """Slurm grants a node that it knows nothing of a run on; and that run is told of the job."""
-    cluster, code, told = load_cluster(str(inventory)), UploadedCode(trainer(tmp_path / "none")), []
+    cluster, code, told = cluster_of(inventory), UploadedCode(trainer(tmp_path / "none")), []
     with NodePool(cluster, code, "make bench MODEL=gpt"):
         outcome = hanging(lambda: pytest.fail("the ranks began on nodes that another run has"))
         message = outcome.failure.text()
