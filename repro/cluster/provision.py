@@ -40,7 +40,6 @@ ROLES = (
 )
 
 
-GPU_ROLES = ("nvidia_driver", "nvidia_container_toolkit")
 MOST_FORKS = 32
 """Nodes that Ansible works on at a time: each takes a process of about 60 MiB here."""
 SUDO = (
@@ -188,8 +187,6 @@ def _play(playbook: str, cluster: Cluster, check: bool, limit: str, tags: str, e
         command += ["--limit", ",".join(chosen_names(cluster, limit))]
     if tags:
         command += ["--tags", tags]
-    if idle := _idle(cluster, extra):
-        command += ["--skip-tags", ",".join(idle)]
     with tempfile.TemporaryDirectory(prefix="provision-") as scratch:
         given, summary = Path(scratch) / "variables.json", Path(scratch) / "summary.json"
         given.write_text(json.dumps(variables(cluster) | extra))
@@ -212,19 +209,6 @@ def _play(playbook: str, cluster: Cluster, check: bool, limit: str, tags: str, e
             raise ProvisionError(f"Ansible did not start (status {done.returncode}){errors}")
         outcomes = _outcomes(json.loads(summary.read_text()))
     return Provisioned(outcomes, seconds, done.returncode)
-
-
-def _idle(cluster: Cluster, extra: Mapping) -> list[str]:
-    """The roles that have nothing to do on any node, as site.yml says too: there, each of their tasks takes a process a node."""
-    idle = {
-        "infiniband": not cluster.hca,
-        "docker_engine": cluster.runtime.name != "docker",
-        "baseline": "provision_baseline" not in extra,
-        "data_set": not cluster.data,
-        "shared_results": not cluster.shared_results,
-        **dict.fromkeys(GPU_ROLES, not cluster.gpu),
-    }
-    return [role for role in ROLES if idle.get(role)]
 
 
 def _written(summary: Path) -> tuple[str, list[str], float]:

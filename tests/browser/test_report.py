@@ -142,7 +142,7 @@ def test_works_where_nothing_can_be_stored(opened):
 def column(page, index, code="en"):
     rows = page.query_selector_all(f".edition[data-in={code}] table[data-table=results] tbody tr")
     cells = [row.query_selector_all("th, td")[index] for row in rows]
-    return [(cell.query_selector(".value") or cell).text_content() for cell in cells]
+    return [(cell.query_selector(":scope > span") or cell).text_content() for cell in cells]
 
 
 def header(page, index):

@@ -16,7 +16,7 @@ import yaml
 
 from repro.cli.cluster import _show_outcome
 from repro.cluster import provision as provision_module
-from repro.cluster.cluster import load_cluster, with_runtime
+from repro.cluster.cluster import load_cluster
 from repro.cluster.inventory import inventory_names
 from repro.cluster.provision import (
     MANAGEABLE,
@@ -86,15 +86,6 @@ def test_the_playbook_runs_the_roles_that_can_be_named():
     (play,) = yaml.safe_load((ANSIBLE / "site.yml").read_text())
     assert tuple(role["role"] for role in play["roles"]) == ROLES
     assert all(role["tags"] == [role["role"]] for role in play["roles"])
-
-
-def test_roles_with_nothing_to_do_are_left_out_as_the_playbook_would_skip_them():
-    """For a cluster with everything none, for one with nothing those that have a condition."""
-    (play,) = yaml.safe_load((ANSIBLE / "site.yml").read_text())
-    full = replace(load_cluster("v100x32"), hca="mlx5_0", data="/data", shared_results="/results")
-    bare = with_runtime(replace(full, gpu="", hca="", data="", shared_results=""), "venv")
-    assert provision_module._idle(full, {"provision_baseline": {}}) == []
-    assert provision_module._idle(bare, {}) == [role["role"] for role in play["roles"] if "when" in role]
 
 
 @pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
