@@ -30,13 +30,10 @@ ALL_KEPT_RUNS = (
 """Tests that one process runs, since they share what is read of all kept runs, and the figures drawn for all pages."""
 FIRST = (
     "report/host/test_results.py",
-    "report/perfmodel/test_page.py",
-    "report/published/test_page.py",
     "launch/slurm/test_jobs.py",
     "trainers/test_flat_parameters.py",
     "trainers/test_clipping.py",
     "trainers/test_fused_attention.py",
-    "browser/test_site.py",
     "trainers/test_parity.py",
     "trainers/test_real_data.py",
     "trainers/test_census.py",

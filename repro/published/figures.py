@@ -138,7 +138,7 @@ def peers(model: str, **fields: object) -> tuple[Peer, ...]:
 
 
 def load_published_cluster(name: str = "v100x32", folder: Path = CLUSTERS) -> dict:
-    """The description of a published cluster: hardware, and software and topology if they are known.
+    """The description of a published cluster: hardware, and software and topology if they are known; these are shared.
 
     That of a report from outside the project is in `data/clusters/` beside it (`repro.models.extensions`).
     """

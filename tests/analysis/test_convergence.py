@@ -68,7 +68,8 @@ def test_a_training_that_was_cut_short_does_not_count(tmp_path):
 def test_a_small_gpt_learns_more_than_how_often_each_byte_occurs(text, tmp_path):
     """The goal is the entropy of single bytes; the same model that is not allowed to learn must miss it."""
     planned = make_convergence_plan(0, {"gpt": text}, iterations=ITERATIONS)
-    (unit,) = (configured(unit, micro_batch=SAMPLES) for unit in planned.plan.units)
+    (given,) = planned.plan.units
+    unit = replace(configured(given, micro_batch=SAMPLES), global_batch=SAMPLES)
     goal = replace(planned.goals[unit.name], limit=text.facts["entropies_bits"][0] * math.log(2))
     optimizer = {**unit.config.optimizer, "lr": 1e-9}
     idle = configured(unit, iterations=8, optimizer=optimizer, schedule={"kind": "constant"})

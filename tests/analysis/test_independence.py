@@ -45,7 +45,7 @@ def test_short_and_equal_series_have_none():
 
 @pytest.mark.parametrize("correlation", [0.0, 0.3, 0.6])
 def test_the_autocorrelation_of_long_series_is_found_and_only_dependence_is_seen(correlation):
-    found = autocorrelation(series(correlation, 25, 40))
+    found = autocorrelation(series(correlation, 25, 60))
     assert found.value == pytest.approx(correlation, abs=0.1)
     assert found.low < 0 < found.high and found.seen is (correlation > 0)
 

@@ -149,6 +149,20 @@ def header(page, index):
     return page.locator(".edition[data-in=en] table[data-table=results] thead th").nth(index)
 
 
+COLOURS = """cells => {
+    const good = document.body.appendChild(document.createElement("i"));
+    good.style.color = "var(--good)";
+    return cells.map(cell => [cell.querySelector("small") !== null,
+        getComputedStyle(cell.querySelector(":scope > span") ?? cell).color === getComputedStyle(good).color]);
+}"""
+
+
+def test_what_is_good_has_its_colour_beside_a_note_and_alone(opened):
+    with opened("#en-results") as page:
+        seen = page.eval_on_selector_all("td.good", COLOURS)
+        assert {tuple(cell) for cell in seen} == {(True, True), (False, True)}
+
+
 def test_sorts_numbers_with_missing_ones_last(opened):
     with opened("#en-results") as page:
         button, printed = header(page, 1).locator("button"), ["383.76", "2942.30", "–", "95.30"]

@@ -40,6 +40,7 @@ case "$*" in
 esac
 """
 PYTHON = """#!/bin/sh
+[ "$1 $2 $#" = "-m venv 3" ] || exit 9
 # Makes an environment once: what it makes after that at the same place is a copy of it as it was new.
 [ -d {new} ] || {{ {python} -m venv "$3" && cp -a "$3" {new}; exit; }}
 cp -a {new} "$3"

@@ -189,10 +189,11 @@ def test_an_attempt_that_is_interrupted(launcher, clean, tmp_path, two_nodes):
 
 def refusal(inventory, script, **options) -> str:
     """What keeps a run from starting, and how long that took to find out, which is noted."""
+    cluster = cluster_of(inventory)
     started = time.monotonic()
     with (
         pytest.raises(ClusterError) as error,
-        NodePool(cluster_of(inventory), UploadedCode(script), "tests", **options),
+        NodePool(cluster, UploadedCode(script), "tests", **options),
     ):
         pass
     refusal.seconds = time.monotonic() - started

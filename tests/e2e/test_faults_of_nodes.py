@@ -46,9 +46,9 @@ def launcher(inventory, two_nodes, tmp_path_factory):
 
 def refusal(inventory, folder, first="") -> tuple[str, float]:
     """What keeps a run from starting, and the seconds until it is said; `first` is code of its trainer."""
-    code = UploadedCode(trainer(folder, first=first))
+    code, cluster = UploadedCode(trainer(folder, first=first)), cluster_of(inventory)
     started = time.monotonic()
-    with pytest.raises(ClusterError) as error, NodePool(cluster_of(inventory), code, "tests"):
+    with pytest.raises(ClusterError) as error, NodePool(cluster, code, "tests"):
         pass
     return str(error.value), time.monotonic() - started
 

@@ -64,7 +64,7 @@ def _table(texts: dict[str, str]) -> Table:
             Cell(name),
             Cell(figure(value, 2).text, figure(value, 2).sort, notes.get(name, "")),
             Cell("1024"),
-            Cell("yes", tone="good"),
+            Cell("yes", tone="good", note=notes.get(name, "")),
         )
         for name, value in ROWS
     )

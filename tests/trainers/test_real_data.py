@@ -53,15 +53,11 @@ def test_gpt_reads_the_same_text_in_every_layout(tokens, losses):
 
 @pytest.mark.parametrize(
     ("layout", "accumulation"),
-    [((2, 2, 1), 1), ((2, 1, 2), 2), ((1, 2, 2), 2)],
-    ids=["data-tensor", "data-pipeline", "tensor-pipeline"],
+    [((2, 1, 1), 2), ((1, 2, 1), 1), ((2, 2, 1), 1), ((1, 1, 2), 2), ((2, 1, 2), 2), ((1, 2, 2), 2)],
+    ids=["data", "tensor", "data-tensor", "pipeline", "data-pipeline", "tensor-pipeline"],
 )
 def test_the_published_reader_gives_every_layout_the_samples_of_one_process(tokens, losses, layout, accumulation):
-    """With the published clipping, whose norm is of all gradients in each of these layouts, and recomputation in one.
-
-    Tensor and pipeline parallelism alone have this reader in the next test, and data parallelism the clipping in
-    test_clipping.py.
-    """
+    """With the published clipping, whose norm is of all gradients in each of these layouts, and recomputation in one."""
     data, clipped = {"kind": "megatron", "prefix": tokens}, {"clip_norm": 1.0}
     changes = {"shape": {"layers": layout[2]}, "optimizer": clipped, "data": data}
     exclusive = losses(configuration("gpt", **changes))

@@ -16,7 +16,7 @@ from repro.utils.i18n import catalogue
 
 @pytest.fixture(scope="module")
 def h100(content):
-    """A copy, since what is computed of it here follows other goals than the site's."""
+    """A copy, since what is computed of it here follows another performance model than the site's."""
     return replace(next(host for host in content.hosts if host.name == "h100"))
 
 
