@@ -36,6 +36,11 @@ def noise(rows: Iterable[dict]) -> Noise:
     return frozenset(quotient for quotient in quotients if quotient[1] != 1)
 
 
+def noise_of(every: Iterable[dict]) -> Noise:
+    """The noise of the rows among rank 0's events."""
+    return noise(event for event in every if event["event"] == "iteration")
+
+
 def within(noises: Mapping[str, Noise]) -> Iterator[Difference]:
     """Attempts of a run that are copies of earlier ones, by the noise of each folder's rows."""
     for copy, original in _copies(noises.items()):
@@ -59,14 +64,10 @@ def of_kept(reproduced: Path) -> list[str]:
 
 def noises(run: Run) -> dict[str, Noise]:
     """The noise of each successful attempt of a run, by its folder."""
-    return dict(_noises(run))
-
-
-def _noises(run: Run) -> Iterator[tuple[str, Noise]]:
-    for attempt in run.attempts():
-        if attempt.status == "ok" and ATTEMPT.fullmatch(attempt.folder):
-            every = events(run.files / attempt.folder / METRICS.format(0))
-            yield attempt.folder, noise(event for event in every if event["event"] == "iteration")
+    folders = (
+        attempt.folder for attempt in run.attempts() if attempt.status == "ok" and ATTEMPT.fullmatch(attempt.folder)
+    )
+    return {folder: noise_of(events(run.files / folder / METRICS.format(0))) for folder in folders}
 
 
 def _copies(noises: Iterable[tuple[str, Noise]]) -> Iterator[tuple[str, str]]:

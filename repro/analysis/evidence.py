@@ -98,7 +98,9 @@ def examine(run: Run) -> Evidence:
     noises: dict[str, copies.Noise] = {}
     windows: dict[str, Windows | None] = {}
     for attempt in wellformed:
-        differences += _of_attempt(units[attempt.unit], attempt, run.files, gpus, noises, windows)
+        folder = run.files / attempt.folder
+        figures = _of_figures(units[attempt.unit], attempt, folder, gpus, noises, windows)
+        differences += _as_far_as_readable(attempt.folder, figures)
     differences += dict.fromkeys([*_same_bytes(wellformed, run.files), *copies.within(noises)])
     return Evidence(
         len(succeeded),
@@ -172,22 +174,12 @@ def _of_record(plan: Plan, attempts: list[AttemptRecord], left: list[str]) -> It
             )
 
 
-def _of_attempt(
-    unit: Unit,
-    attempt: AttemptRecord,
-    files: RunPath,
-    gpus: Sequence[Mapping],
-    noises: dict[str, copies.Noise],
-    windows: dict[str, Windows | None],
+def _as_far_as_readable(
+    folder: str, differences: Iterator[Difference | Unrecorded]
 ) -> Iterator[Difference | Unrecorded]:
-    """Where a successful attempt's record and its files contradict each other, and what they do not prove.
-
-    The noise of its rows is added to `noises`, their windows to `windows`.
-    """
-    folder = attempt.folder
+    """The first differences of an attempt, and that its files cannot be read where looking for them ends so."""
     try:
-        every = _of_figures(unit, attempt, folder=files / folder, gpus=gpus, noises=noises, windows=windows)
-        yield from islice(every, MOST_DIFFERENCES)
+        yield from islice(differences, MOST_DIFFERENCES)
     except LogError as error:
         yield Difference(folder, LOG, ((ATTEMPTS, "read"), ("its folder", error.reason)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecordError, BadZipFile, zlib.error) as error:
@@ -202,10 +194,14 @@ def _of_figures(
     noises: dict[str, copies.Noise],
     windows: dict[str, Windows | None],
 ) -> Iterator[Difference | Unrecorded]:
+    """Where a successful attempt's record and its files contradict each other, and what they do not prove.
+
+    The noise of its rows is added to `noises`, their windows to `windows`.
+    """
     where, log = attempt.folder, read_log(folder)
     metrics = [read_metrics(folder / METRICS.format(rank)) for rank in range(unit.world_size)]
     of_rank_0 = metrics[0].events
-    noises[where] = copies.noise(event for event in of_rank_0 if event["event"] == "iteration")
+    noises[where] = copies.noise_of(of_rank_0)
     windows[where] = steady.windows_of(of_rank_0)
     for line in (line for rank_metrics in metrics for line in rank_metrics.damaged):
         yield Difference(where, f"line {line.line} of {line.file}", ((ATTEMPTS, "an event"), ("its folder", line.text)))

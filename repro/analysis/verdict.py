@@ -25,7 +25,6 @@ from repro.published.cases import Case, Catalogue, load_catalogue
 from repro.published.figures import load_published_cluster
 from repro.published.noise import published_noise
 from repro.runs.attempts import AttemptRecord
-from repro.runs.environment import Environment
 from repro.runs.plan import PUBLISHED, SMOKE, Plan
 from repro.runs.record import Run
 from repro.runs.unit import Unit
@@ -221,8 +220,8 @@ def judge(
     results : what `repro.analysis.results.summarise` made of the attempts.
     given : a relative tolerance that replaces the derived ones and those of the relative comparisons.
     """
-    catalogue, description = load_catalogue(), run.description()
-    judged = _Judge(run, description.environment, plan, attempts, catalogue, given)
+    catalogue = load_catalogue()
+    judged = _Judge(run, plan, attempts, catalogue, given)
     pairs = [(name, catalogue.by_name.get(name), result) for result in results for name in result.unit.stands_for]
     if plan.scale == SMOKE:
         verdicts, measured = (
@@ -236,7 +235,7 @@ def judge(
         verdicts = [judged.verdict(name, case, result) for name, case, result in pairs]
         measured = [(case, result) for _, case, result in pairs if case and same_work(case, result.unit)]
     return Judgement(
-        run=description.id,
+        run=judged.run_id,
         scale=plan.scale,
         given=given,
         verdicts=tuple(verdicts),
@@ -251,8 +250,7 @@ def judge(
 
 def judge_case(run: Run, plan: Plan, attempts: list[AttemptRecord], case: Case, result: Result) -> Verdict:
     """The verdict on one published case covered by a unit, with the derived tolerance."""
-    judged = _Judge(run, run.description().environment, plan, attempts, catalogue=load_catalogue(), given=None)
-    return judged.verdict(case.name, case, result)
+    return _Judge(run, plan, attempts=attempts, catalogue=load_catalogue(), given=None).verdict(case.name, case, result)
 
 
 def case_ratio(case: Case, throughputs: Sequence[float], looks: Looks = ()) -> Ratio:
@@ -264,17 +262,10 @@ def case_ratio(case: Case, throughputs: Sequence[float], looks: Looks = ()) -> R
 class _Judge:
     """Draws the verdicts of one run."""
 
-    def __init__(
-        self,
-        run: Run,
-        environment: Environment,
-        plan: Plan,
-        attempts: list[AttemptRecord],
-        catalogue: Catalogue,
-        given: float | None,
-    ):
+    def __init__(self, run: Run, plan: Plan, attempts: list[AttemptRecord], catalogue: Catalogue, given: float | None):
         self._run, self._plan, self._attempts, self._catalogue, self._given = run, plan, attempts, catalogue, given
-        self._environment = environment
+        description = run.description()
+        self.run_id, self._environment = description.id, description.environment
 
     def none(self, name: str, case: Case | None, result: Result, *why: Reason) -> Verdict:
         return self._with(name, case, result, comparable=False, outcome="none", reasons=why)

@@ -90,9 +90,7 @@ def pack(
         Pieces(folder, name, size) as pieces,
         _compressed(pieces, name, level) as out,
         _Counted(out) as counted,
-        tarfile.open(  # type: ignore[call-overload]
-            fileobj=counted, mode="w", format=tarfile.GNU_FORMAT, copybufsize=CHUNK
-        ) as archive,
+        tarfile.TarFile(fileobj=counted, mode="w", format=tarfile.GNU_FORMAT, copybufsize=CHUNK) as archive,
     ):
         now = ["its first file"]
 

@@ -114,7 +114,7 @@ def write_layer(source: IO[bytes], blobs: Path, epoch: int) -> str:
 
 def _tar(file: Any) -> tarfile.TarFile:
     """A tar that is written straight into a file, each member in large pieces: tarfile's own streams copy all they hold."""
-    return tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT, copybufsize=CHUNK)  # type: ignore[call-overload]
+    return tarfile.TarFile(fileobj=file, mode="w", format=tarfile.PAX_FORMAT, copybufsize=CHUNK)
 
 
 def plain(member: tarfile.TarInfo, epoch: int) -> tarfile.TarInfo:

@@ -151,7 +151,8 @@ def gain(case: Case, given: Iterable[TimedOperators] | None = None) -> Gain | No
     A deviation counts only if each of its operators was measured in the case's shapes.
     """
     measured = tuple(measurements() if given is None else given)
-    target, printed = _published_gpu(load_catalogue().report(case.report).cluster)
+    cluster = load_catalogue().report(case.report).cluster
+    target = describe(cluster).gpu
     saved: dict[str, list[Span | None]] = {}
     for use in uses_of(case):
         saved.setdefault(use.subject.deviation, []).append(_saved(use, measured, target))
@@ -163,13 +164,8 @@ def gain(case: Case, given: Iterable[TimedOperators] | None = None) -> Gain | No
     if not by_deviation:
         return None
     milliseconds = 1000 * case.global_batch / float(case.published.throughput)
+    printed = load_published_cluster(cluster)["hardware"]["gpu"]
     return Gain(by_deviation, milliseconds, tuple(measurement.gpu for measurement in measured), printed)
-
-
-@cache
-def _published_gpu(cluster: str) -> tuple[GpuModel, str]:
-    """The GPU of a published cluster, and its name as printed."""
-    return describe(cluster).gpu, load_published_cluster(cluster)["hardware"]["gpu"]
 
 
 def _saved(use: Use, measured: tuple[TimedOperators, ...], target: GpuModel) -> Span | None:
