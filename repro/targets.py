@@ -121,8 +121,13 @@ def pinned_baseline(task: str, variables: Mapping[str, str]) -> str | None:
         return None
     if python == CU102:
         return PINNED_BASELINES[1]
-    wanted = variables.get("BASELINES", "") not in ("", "0", NO_BASELINE) and not python and not in_image
-    return PINNED_BASELINES[0] if wanted else None
+    named = set(names(variables.get("BASELINES", ""))) - {"0", NO_BASELINE}
+    return PINNED_BASELINES[0] if named and not python and not in_image else None
+
+
+def names(text: str) -> tuple[str, ...]:
+    """The value of an option that may name several, separated by commas or blanks."""
+    return tuple(dict.fromkeys(text.replace(",", " ").split()))
 
 
 def make_variables(flags: str) -> list[tuple[str, str]]:

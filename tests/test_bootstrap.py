@@ -1,6 +1,7 @@
 """Set-up: which Python it takes, what it leaves when it is interrupted, and what it says when it cannot go on."""
 
 import ast
+import json
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 from repro import bootstrap
 from repro.bootstrap import SetupError
+from repro.cli.tasks import every
 from repro.planning.datasets import PACKAGE
 from repro.targets import DATA_TASKS, GROUPS, TASK_GROUPS, TESTING, groups_of
 from tests.support.groups import locked
@@ -264,7 +266,30 @@ WRONG_CHOICES = [
     ("compare", "RUNS=one"),
     ("parse", ""),
     ("parse", "LOG=nope"),
+    ("bench", "RUNTIME=pyxis"),
+    ("cases", "CASES=nope"),
+    ("compile-cache", "STACK=cpu"),
+    ("compile-kernels", "ARCH=5"),
+    ("convergence", "MODEL=bert"),
+    ("kit", "ARCH=5"),
+    ("plan", "CLUSTER=dgx-h100x0"),
+    ("sim", "DISTRIBUTION=ubuntu"),
+    ("sim-down", "NAME=v100x32"),
+    ("verify", "HOST=nope"),
 ]
+
+
+OF_ANY_TEXT = {
+    *("BASE", "BASELINE_PYTHON", "CA", "CUBLAS", "CUDNN", "CUPTI", "DATA", "DEBIAN", "DEBIAN_SECURITY", "IMAGE", "KEY"),
+    *("LIMIT", "LOGS", "MODULE", "NAME", "RUNS", "SHAPE", "UBUNTU"),
+}
+"""Options that are a file, an address, a new name, or what only an inventory or a library can tell."""
+OF_ANY_TEXT_HERE = {
+    *("archive HOST", "curves CASES", "e2e ONLY", "image-test ONLY", "reproduce HOST"),
+    *(f"new-cluster {option.variable}" for option in every()["new-cluster"].options.values() if option.name != "stack"),
+}
+NEEDED = {"provision": ["CLUSTER=v100x32"], "reproduce": ["HOST=h200"]}
+"""What else a task has to be given, or it refuses this first."""
 
 
 @pytest.mark.parametrize(("task", "variables"), WRONG_CHOICES)
@@ -291,17 +316,39 @@ def test_where_no_python_is_new_enough_the_controller_s_refuses_before_the_train
     assert bootstrap.CONTROLLER.exists() and not bootstrap.TRAINER.exists()
 
 
-def test_every_task_is_checked_with_the_standard_library_alone():
-    """As in a fresh clone, without the packages of any environment."""
-    program = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "from repro.cli import tasks\n"
-        "for name, task in tasks.every().items(): task.of_variables({})\n"
-        "from repro.cli.make import check\n"
-        "for name in ('reproduce', 'report', 'archive', 'verify', 'compare', 'bench', 'profile', 'provision', 'parse'): check(name)\n"
-    )
+def test_every_choice_is_checked_with_the_standard_library_alone():
+    """As in a fresh clone, without the packages of any environment: an option with choices refuses another one."""
+    program = f"""
+import contextlib, io, json, os, sys
+sys.path.insert(0, {str(ROOT)!r})
+from pathlib import Path
+from repro.cli import tasks
+from repro.cli.make import check
+from repro.cli.settings import BOUNDED
+said = {{}}
+for name, task in tasks.every().items():
+    task.of_variables({{}})
+    options = [option.variable for option in task.options.values() if option.kind not in (*BOUNDED, bool, Path)]
+    for variable in ("", *options):
+        given = [f"{{variable}}=nope"] if variable else []
+        os.environ["MAKEFLAGS"] = " -- " + " ".join([*{NEEDED!r}.get(name, ()), *given])
+        with contextlib.redirect_stderr(io.StringIO()) as err:
+            check(name)
+        said[f"{{name}} {{variable}}"] = err.getvalue()
+print(json.dumps(said))
+"""
     done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
+    accepted = [words for words, text in json.loads(done.stdout).items() if words.split()[1:] and "nope" not in text]
+    late = [words for words in accepted if words.split()[1] not in OF_ANY_TEXT and words not in OF_ANY_TEXT_HERE]
+    assert not late, "these are refused only after the environments are installed"
+
+
+@pytest.mark.parametrize("cluster", ["dgx-h100x4", "v100x32"])
+@pytest.mark.parametrize("task", ["plan", "explore"])
+def test_a_modelled_cluster_is_refused_by_no_set_up(machine, monkeypatch, task, cluster):
+    set_up(monkeypatch, "--for", task, flags=f" -- CLUSTER={cluster}")
+    assert exported(machine) == [{"cluster"}]
 
 
 @pytest.mark.parametrize("variables", [{"CLUSTER": "sim"}, {"DRY_RUN": "1"}])
@@ -319,6 +366,8 @@ def test_what_trains_elsewhere_or_not_at_all_needs_no_trainers(variables):
         ("reproduce", {"BASELINES": "pytorch-unfused", "BASELINE_PYTHON": "cu102"}, "BASELINE_CU102"),
         ("bench", {"BASELINES": "pytorch", "BASELINE_PYTHON": "/usr/bin/python3"}, None),
         ("bench", {"BASELINES": "none"}, None),
+        ("bench", {"BASELINES": "none,"}, None),
+        ("bench", {"BASELINES": " , "}, None),
         ("bench", {"BASELINES": "pytorch", "CLUSTER": "v100"}, None),
         ("bench", {"BASELINES": "pytorch", "RUNTIME": "docker"}, None),
         ("bench", {"BASELINE_PYTHON": "cu102", "RUNTIME": "docker"}, "BASELINE_CU102"),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from repro.cli.settings import Exit, Invocation, OptionError, exit_statuses, task
+from repro.images.stack import ImageStack
 from repro.runs.record import RUNS
 from repro.utils.errors import BAD_INPUT, FAILED
 from repro.utils.output import TerminalColumn, print_table
@@ -67,7 +68,7 @@ def new_cluster(
     interface: str | None = None,
     hca: str | None = None,
     gbits: str | None = None,
-    stack: str | None = None,
+    stack: ImageStack | None = None,
     image: str | None = None,
     digest: str | None = None,
     data: str | None = None,
@@ -210,9 +211,11 @@ def provision(
 
 @provision.checks
 def _check_meant(values: Mapping[str, Any]) -> None:
-    """Refuse provisioning where not exactly one cluster can be meant."""
+    """Refuse parts that there are not, and provisioning where not exactly one cluster can be meant."""
     from repro.cluster.inventory import own_inventories
+    from repro.cluster.provision import ROLES, there
 
+    there("TAGS", values["tags"] or "", ROLES)
     if len(own_inventories()) != 1:
         _check_named(values)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from repro.cli.options import LibraryOptions, RunOptions
 from repro.cli.session import Session, baseline_program_of, check_wanted, chosen_cases, chosen_model
 from repro.cli.settings import Invocation, OptionError, task
+from repro.planning.datasets import learned_by
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
 from repro.utils.errors import PlanError
 
@@ -78,6 +79,9 @@ def convergence(
 
     session = Session(invocation=invocation, options=options, model=model, libraries=libraries)
     _run_trainings(session, KIND, make_plan=make_plan, datasets=lambda: datasets_for(chosen_model(model)), jobs=jobs)
+
+
+convergence.checks(lambda values: learned_by(chosen_model(values["model"])))
 
 
 def _run_trainings(

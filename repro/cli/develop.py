@@ -7,7 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from repro.cli.settings import Exit, Invocation, OptionError, task
+from repro.cli.settings import Exit, Invocation, task
+from repro.cli.simulation import Kind
 from repro.utils import last_lines
 from repro.utils.errors import FAILED
 from repro.utils.paths import ROOT
@@ -82,7 +83,7 @@ def e2e(
     invocation: Invocation,
     only: str | None = None,
     long: bool = False,
-    kind: str = "container",
+    kind: Kind = "container",
     debian: str | None = None,
     debian_security: str | None = None,
 ) -> None:
@@ -91,8 +92,6 @@ def e2e(
     KIND=vm runs those over virtual machines in their place. Exit status: pytest's; 0 all passed, 1 some failed; 2 wrong
     input.
     """
-    if kind not in ("container", "vm"):
-        raise OptionError(f"KIND={kind}: it is container or vm")
     folder, how = MACHINES, ()
     if kind == "container":
         several = () if only else (_at_once(MOST_CLUSTERS), "--dist=loadscope", "--no-loadscope-reorder")

@@ -17,6 +17,7 @@ from repro.models.registry import spec_of
 from repro.planning.baselines import variants_by_default, variants_of
 from repro.planning.plan import Wanted, make_plan, refuse_idle, runnable
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
+from repro.runs.digests import archives_of, hosts, runs_of
 from repro.runs.files import read_json
 from repro.runs.plan import SMOKE
 from repro.runs.record import write_json
@@ -73,7 +74,6 @@ def reproduce(
     wrong input, or no GPU; 130 interrupted.
     """
     from repro.launch.host_environment import gpu_count
-    from repro.runs.digests import runs_of
 
     cluster, runs = options.cluster, options.runs
     host = host or Path(cluster or "").name
@@ -115,7 +115,6 @@ def reproduce(
 def _check_reproduce(values: Mapping[str, Any]) -> None:
     """Refuse a host without a name, steps and options that there are not, and a machine without a GPU."""
     from repro.launch.host_environment import gpu_count
-    from repro.runs.digests import runs_of
 
     cluster, host, steps = values["cluster"], values["host"], values["steps"]
     if not (host or cluster):
@@ -150,7 +149,7 @@ def host_reports(invocation: Invocation, host: str | None = None, check: bool = 
     Exit status: 0 written; 1 with --check, a page differs from the kept runs; 2 wrong input.
     """
     from repro.report.host import page
-    from repro.report.host.results import hosts, load
+    from repro.report.host.results import load
     from repro.utils.progress import Steps
 
     every = {name: load(name) for name in dict.fromkeys([*([host] if host else []), *hosts()])}
@@ -169,6 +168,9 @@ def host_reports(invocation: Invocation, host: str | None = None, check: bool = 
         print(*page.render(loaded), sep="\n")
     if not every:
         print("no run is kept; `make archive RUN=<id> HOST=<name>` keeps one")
+
+
+host_reports.checks(lambda values: values["host"] and archives_of(values["host"]))
 
 
 def _require_gpus_of(cluster: str) -> None:

@@ -7,8 +7,10 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from repro.cli.options import LibraryOptions, SourceOptions
+from repro.cli.options import SourceOptions
 from repro.cli.settings import Exit, Invocation, OptionError, exit_statuses, task
+from repro.images.recipes import RecipeStack
+from repro.images.stack import IMAGE_STACKS, ImageStack, Libraries
 from repro.utils.errors import FAILED
 from repro.utils.output import print_table
 
@@ -25,14 +27,8 @@ OLDEST_ARCH = 60
 """The oldest architecture for which the wheel has all of its code: Pascal."""
 
 
-def _stacks(stack: str | None, baseline: bool = False) -> list[str]:
-    """The stacks that STACK= names, those of the trainers without it; with `baseline` it may be that one."""
-    from repro.images.recipes import BASELINE
-    from repro.images.stack import IMAGE_STACKS
-
-    choices = (*IMAGE_STACKS, *([BASELINE] if baseline else []))
-    if stack and stack not in choices:
-        raise OptionError(f"STACK={stack}: it is {' or '.join(choices)}, or left out for {' and '.join(IMAGE_STACKS)}")
+def _stacks(stack: str | None) -> list[str]:
+    """The stacks that STACK= names, those of the trainers without it."""
     return [stack] if stack else list(IMAGE_STACKS)
 
 
@@ -79,7 +75,7 @@ def pins(invocation: Invocation) -> None:
     stack="the image that it is for: baseline stands on another Debian (default: those of the trainers)",
     debian="mirror of Debian (default: deb.debian.org)",
 )
-def base(invocation: Invocation, stack: str | None = None, debian: str | None = None) -> None:
+def base(invocation: Invocation, stack: RecipeStack | None = None, debian: str | None = None) -> None:
     """Make a base image with debootstrap, for `make image BASE=…` where no registry can be reached; needs root.
 
     Exit status: 0 made; 1 it cannot be made, with the reason.
@@ -87,7 +83,7 @@ def base(invocation: Invocation, stack: str | None = None, debian: str | None = 
     from repro.images.debian import make_base
     from repro.images.recipes import stack_option
 
-    chosen = _stacks(stack, baseline=True)[0]
+    chosen = _stacks(stack)[0]
     with exit_statuses(FAILED):
         name = make_base(chosen, debian or "")
     print(f"{name}; next: make image{stack_option(chosen)} BASE={name}")
@@ -100,7 +96,7 @@ def base(invocation: Invocation, stack: str | None = None, debian: str | None = 
 def image(
     invocation: Invocation,
     sources: SourceOptions,
-    stack: str | None = None,
+    stack: RecipeStack | None = None,
     format: Literal["docker", "sif"] = "docker",
 ) -> None:
     """Build, normalise and load the images; with FORMAT=sif, write those that were built as files for Apptainer.
@@ -115,7 +111,7 @@ def image(
     from repro.images.sif import build_sif
     from repro.images.stack import tag_of
 
-    stacks, pinned = _stacks(stack, baseline=True), load_pins()
+    stacks, pinned = _stacks(stack), load_pins()
     places, layout = _sources(sources), RECIPES[stacks[0]].layout
     tags = {tag_of(name): name for name in stacks}
     with exit_statuses(FAILED):
@@ -134,7 +130,7 @@ def image(
 
 @task(stack=ANY_STACK)
 def image_check(
-    invocation: Invocation, stack: str | None = None, cublas: str | None = None, cudnn: str | None = None
+    invocation: Invocation, stack: RecipeStack | None = None, cublas: str | None = None, cudnn: str | None = None
 ) -> None:
     """Start the images and compare what their libraries report with the pins.
 
@@ -145,7 +141,7 @@ def image_check(
     from repro.images.verify import check_image, findings_table
     from repro.launch.host_environment import gpu_count
 
-    stacks = _stacks(stack, baseline=True)
+    stacks = _stacks(stack)
     with exit_statuses(FAILED):
         pinned, engine = load_pins(), Engine.connect()
     newer = _newer(pinned, stacks, cublas, cudnn)
@@ -162,7 +158,7 @@ def image_check(
 
 
 @task(stack=ANY_STACK)
-def image_reproduce(invocation: Invocation, sources: SourceOptions, stack: str | None = None) -> None:
+def image_reproduce(invocation: Invocation, sources: SourceOptions, stack: RecipeStack | None = None) -> None:
     """Build the images again without a cache and compare the digests, and the layers with docker/pins.toml.
 
     Exit status: 0 they are the same; 1 they differ, or an image cannot be built; 2 wrong input.
@@ -170,7 +166,7 @@ def image_reproduce(invocation: Invocation, sources: SourceOptions, stack: str |
     from repro.images.build import reproduce
     from repro.images.pins import load_pins
 
-    stacks, places = _stacks(stack, baseline=True), _sources(sources)
+    stacks, places = _stacks(stack), _sources(sources)
     with exit_statuses(FAILED):
         problems = reproduce(stacks, load_pins(), places)
     if problems:
@@ -179,7 +175,7 @@ def image_reproduce(invocation: Invocation, sources: SourceOptions, stack: str |
 
 
 @task(stack=STACK)
-def sbom(invocation: Invocation, stack: str | None = None) -> None:
+def sbom(invocation: Invocation, stack: ImageStack | None = None) -> None:
     """Write bill of materials and licences, and scan the lock for known vulnerabilities.
 
     Exit status: 0 none but accepted ones; 1 there are others, no answer, or no image; 2 wrong input.
@@ -306,8 +302,14 @@ def _architectures(arch: tuple[int, ...]) -> tuple[int, ...]:
     return chosen
 
 
+for _task in (kit, compile_kernels):
+    _task.checks(lambda values: _architectures(values["arch"]))
+
+
 @task(stack="compile in this stack's image, cu102 or cu102-modern (default: in the local environment)")
-def compile_cache(invocation: Invocation, libraries: LibraryOptions) -> None:
+def compile_cache(
+    invocation: Invocation, stack: ImageStack | None = None, cublas: str | None = None, cudnn: str | None = None
+) -> None:
     """Compile the GPU code for this machine's GPU into the driver's cache, on all cores.
 
     Exit status: that of the compilation; 1 if it cannot be started; 2 wrong input.
@@ -321,16 +323,15 @@ def compile_cache(invocation: Invocation, libraries: LibraryOptions) -> None:
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with exit_statuses(FAILED):
-        needed = stack_of(gpus(), libraries=libraries.libraries()).environment
+        needed = stack_of(gpus(), libraries=Libraries(cublas, cudnn)).environment
     cache = Path(needed.get("CUDA_CACHE_PATH") or Path.home() / ".nv" / "ComputeCache")
-    if libraries.stack:
-        (chosen,) = _stacks(libraries.stack)
+    if stack:
         cache.mkdir(parents=True, exist_ok=True)
-        newer = _newer(load_pins(), [chosen], libraries.cublas, libraries.cudnn)
+        newer = _newer(load_pins(), [stack], cublas, cudnn)
         with exit_statuses(FAILED):
-            mounts = (f"{cache}:{CACHE}", *mounts_of(chosen, newer))
+            mounts = (f"{cache}:{CACHE}", *mounts_of(stack, newer))
             program = ["python", "/opt/repro/warm.py"]
-            if status := Engine.connect().follow(tag_of(chosen), program, _print, mounts, gpus=True):
+            if status := Engine.connect().follow(tag_of(stack), program, _print, mounts, gpus=True):
                 raise Exit("the GPU code was not compiled; the lines above say why", status)
         return
     os.environ |= {**needed, "CUDA_CACHE_PATH": str(cache)}

@@ -19,8 +19,10 @@ from repro.cli.settings import Exit, OptionTask, exit_statuses
 from repro.targets import ENVIRONMENT, command_line, make_variables
 
 PR_SET_PDEATHSIG = 1
-OF_PUBLISHED_CASES = ("bench", "profile")
-"""Tasks that train, and whose CASES are names of published ones."""
+OF_LAYOUTS = ("curves",)
+"""Tasks whose CASES are no names of published ones."""
+OF_MODELS = ("plan", "explore")
+"""Tasks whose CLUSTER need be no inventory."""
 
 SITES = {"HOST", "NAME"}
 """Variables that shells set by themselves, csh and those of WSL."""
@@ -69,13 +71,13 @@ def check(name: str) -> int:
             task = tasks.find(name)
             values = task.of_variables({key: value for key, value in variables.items() if key not in ENVIRONMENT})
             if "model" in task.options and not values.get("run"):
-                cases = values.get("cases") if name in OF_PUBLISHED_CASES else None
+                cases = values.get("cases") if name not in OF_LAYOUTS else None
                 chosen_cases(values.get("model") or "all", cases)
             elif "model" in task.options:
                 from repro.runs.record import RUNS, Run
 
                 Run.open(values["run"], values.get("runs") or RUNS, option="RUN")
-            if values.get("cluster"):
+            if values.get("cluster") and name not in OF_MODELS:
                 from repro.cluster.inventory import inventory_folder
 
                 inventory_folder(values["cluster"])

@@ -5,12 +5,13 @@ Their texts are in `repro.cli.settings.OPTIONS`.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from repro.images.stack import Libraries
+from repro.images.runtime import check_runtime
+from repro.images.stack import AnyStack, Libraries
 from repro.runs.record import RUNS
 from repro.utils.errors import PlanError
 
@@ -34,6 +35,14 @@ class AttemptOptions:
     launcher: str | None = None
     side_by_side: bool | None = None
 
+    @staticmethod
+    def check(values: Mapping[str, Any]) -> None:
+        """Refuse a launcher that there is not."""
+        if values["launcher"]:
+            from repro.launch.select import check_launcher
+
+            check_launcher(values["launcher"])
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(AttemptOptions):
@@ -46,7 +55,7 @@ class RunOptions(AttemptOptions):
 class LibraryOptions:
     """What libraries a task on this machine's GPUs uses."""
 
-    stack: str | None = None
+    stack: AnyStack | None = None
     cublas: str | None = None
     cudnn: str | None = None
 
@@ -72,6 +81,12 @@ class RuntimeOptions:
 
     runtime: str | None = None
     image: str | None = None
+
+    @staticmethod
+    def check(values: Mapping[str, Any]) -> None:
+        """Refuse a runtime that there is not; a run that is gone on with may be a cluster's."""
+        if values["runtime"]:
+            check_runtime(values["runtime"], here=not (values["cluster"] or values["run"]))
 
 
 def refuse_misplaced(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from repro.cli.session import chosen_cases
 from repro.cli.settings import Exit, Invocation, exit_statuses, task
@@ -48,6 +49,16 @@ def plan(
     print_table(*plan_table(rows), plan_summary(rows, described, repeats))
 
 
+@plan.checks
+def _check_described(values: Mapping[str, Any]) -> None:
+    """Refuse a cluster that there is not; an inventory is read once Ansible is installed."""
+    from repro.cluster.inventory import is_inventory
+    from repro.perfmodel.hardware import describe
+
+    if not is_inventory(values["cluster"]):
+        describe(values["cluster"])
+
+
 @task(cluster=CLUSTER, shape="HIDDENxLAYERS or HIDDENxLAYERSxHEADS")
 def explore(
     invocation: Invocation,
@@ -76,6 +87,9 @@ def explore(
     shown = f"the best {min(SHOWN, len(layouts))} of {len(layouts)} layouts that fit"
     below = f"{described.name}, global batch {batch}: {shown}; all figures modelled"
     print_table(*candidates_table(layouts, described), below)
+
+
+explore.checks(_check_described)
 
 
 @task()

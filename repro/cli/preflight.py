@@ -15,7 +15,7 @@ from repro.utils.paths import named_by_time
 from repro.utils.signals import heed_signals
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from repro.cluster.cluster import Cluster
     from repro.preflight.framework import ChecklistEntry, Machine, PreflightCheck
@@ -60,6 +60,15 @@ def preflight(
     print(file)
     if counts["failed"]:
         raise Exit("what failed would invalidate a run; the lines above say how to fix it", FAILED)
+
+
+@preflight.checks
+def _check_only(values: Mapping[str, Any]) -> None:
+    """Refuse checks that there are not; those of a cluster are known once its inventory is read."""
+    from repro.preflight.framework import choose
+
+    if not values["cluster"]:
+        choose(_checks(Path(), {}, None), values["only"])
 
 
 def _folder(runs: Path) -> Path:

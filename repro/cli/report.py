@@ -93,13 +93,13 @@ def verify(invocation: Invocation, run: str | None = None, runs: Path = RUNS, ho
 
 @verify.checks
 def _check_verify(values: Mapping[str, Any]) -> None:
-    """Refuse a run that there is not, and what cannot be a host's name."""
-    from repro.runs.digests import runs_of
+    """Refuse a run or a host that there is not."""
+    from repro.runs.digests import archives_of
 
     if values["host"] and values["run"]:
         raise OptionError("RUN and HOST: give one of them; HOST= verifies all kept runs of a host")
     if values["host"]:
-        runs_of(values["host"])
+        archives_of(values["host"])
     else:
         _check_run(values)
 
@@ -108,14 +108,12 @@ def _verify_kept(host: str) -> None:
     from repro.analysis.verification import remarks, verify_list
     from repro.analysis.verification import verify as verified
     from repro.runs import digests
-    from repro.runs.files import ARCHIVE, RecordError, reading
+    from repro.runs.files import RecordError, reading
     from repro.runs.record import Run
     from repro.utils import last_lines
 
-    folder = digests.runs_of(host)
-    archives = sorted(folder.glob(f"*{ARCHIVE}"))
-    if not archives:
-        raise OptionError(f"HOST={host}: no run is kept in {folder}")
+    archives = digests.archives_of(host)
+    folder = archives[0].parent
     faults = digests.faults(folder.parent)
     for archive in archives:
         try:

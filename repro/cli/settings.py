@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.models.variants import DEFAULT, VARIANTS
-from repro.targets import command_line
+from repro.targets import command_line, names
 from repro.utils.errors import BAD_INPUT, FAILED, INTERRUPTED, ReproError
 from repro.utils.printable import one_line, printable
 
@@ -208,11 +208,6 @@ def percentage(text: str, variable: str) -> float:
     return share
 
 
-def names(text: str) -> tuple[str, ...]:
-    """The value of an option that may name several, separated by commas or blanks."""
-    return tuple(dict.fromkeys(text.replace(",", " ").split()))
-
-
 def numbers(text: str, variable: str) -> tuple[int, ...]:
     """The value of an option that may be several numbers, by its variable."""
     try:
@@ -227,7 +222,7 @@ PARSERS: dict[Any, Callable[[str], Any]] = {
     Path: Path,
     tuple[str, ...]: names,
 }
-Check = Callable[[Mapping[str, Any]], None]
+Check = Callable[[Mapping[str, Any]], object]
 BOUNDED: dict[Any, Callable[[str, str], Any]] = {int: whole_number, float: percentage, tuple[int, ...]: numbers}
 """Numbers, whose bounds are those of their variable."""
 
@@ -266,6 +261,7 @@ class OptionTask:
             kind = hints[parameter.name]
             if isinstance(kind, type) and is_dataclass(kind):
                 self._groups[parameter.name] = kind
+                self._checks += [kind.check] if hasattr(kind, "check") else []
                 types_of_fields = typing.get_type_hints(kind)
                 declared = [(field.name, types_of_fields[field.name], field.default) for field in fields(kind)]
             else:

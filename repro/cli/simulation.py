@@ -7,12 +7,15 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from repro.cli.settings import Exit, Invocation, OptionError, task
 from repro.simulation.distributions import DISTRIBUTIONS
 from repro.utils.errors import BAD_INPUT, FAILED
 from repro.utils.paths import ROOT
 
+Kind = Literal["container", "vm"]
 NAME = "name of the nodes' cluster, for CLUSTER= of other tasks (default: sim, or sim-vm)"
 KIND = "container: systemd in containers; vm: virtual machines that boot, with RDMA in software"
 UBUNTU = "mirror of Ubuntu in place of its own archive"
@@ -26,7 +29,7 @@ def sim(
     invocation: Invocation,
     nodes: int = 2,
     name: str | None = None,
-    kind: str = "container",
+    kind: Kind = "container",
     distribution: str = "debian",
     debian: str | None = None,
     debian_security: str | None = None,
@@ -38,9 +41,7 @@ def sim(
     CLUSTER=sim-vm, and need QEMU too. Exit status: 0 up; 1 this machine cannot do it, or nodes of that name are up; 2
     wrong input.
     """
-    name = _checked(name, kind)
-    if distribution not in DISTRIBUTIONS or (kind == "container" and distribution != "debian"):
-        raise OptionError(f"DISTRIBUTION={distribution}: it is {' or '.join(DISTRIBUTIONS)}, and of containers debian")
+    name = name or NAMES[kind]
     options = ("--bare", "--image") if kind == "container" else (distribution,)
     given = {"DEBIAN": debian, "DEBIAN_SECURITY": debian_security, "UBUNTU": ubuntu}
     _run_as_root((MODULES[kind], "up", name, str(nodes), *options), given)
@@ -50,25 +51,27 @@ def sim(
 
 
 @task(name=NAME, kind=KIND)
-def sim_down(invocation: Invocation, name: str | None = None, kind: str = "container") -> None:
+def sim_down(invocation: Invocation, name: str | None = None, kind: Kind = "container") -> None:
     """Remove simulated nodes, and the engine around them if it holds no others; what was built for them is kept.
 
     Exit status: 0 removed; 1 no nodes of that name are up; 2 wrong input.
     """
-    name = _checked(name, kind)
+    name = name or NAMES[kind]
     _run_as_root((MODULES[kind], "down", name), {})
 
 
-def _checked(name: str | None, kind: str) -> str:
-    """The name of the nodes' cluster; OptionError if it, or their kind, cannot be one."""
-    if kind not in MODULES:
-        raise OptionError(f"KIND={kind}: it is {' or '.join(MODULES)}")
-    name = name or NAMES[kind]
+@sim.checks
+@sim_down.checks
+def _check_nodes(values: Mapping[str, Any]) -> None:
+    """Refuse what cannot be the name of the nodes' cluster, and what nodes of this kind cannot boot."""
+    kind, distribution = values["kind"], values.get("distribution", "debian")
+    name = values["name"] or NAMES[kind]
     if not re.fullmatch(r"[a-z][a-z0-9-]{0,30}", name):
         raise OptionError(f"NAME={name}: it is lower-case letters, digits and -, beginning with a letter")
     if (ROOT / "ansible/inventories" / name / "hosts.yml").exists():
         raise OptionError(f"NAME={name}: ansible/inventories/{name} is a cluster already; take another name")
-    return name
+    if distribution not in DISTRIBUTIONS or (kind == "container" and distribution != "debian"):
+        raise OptionError(f"DISTRIBUTION={distribution}: it is {' or '.join(DISTRIBUTIONS)}, and of containers debian")
 
 
 def _run_as_root(arguments: tuple[str, ...], given: dict[str, str | None]) -> None:

@@ -18,7 +18,7 @@ from repro.cluster.inventory import (
 )
 from repro.cluster.rank_environment import wrong_environment
 from repro.images.recipes import BASELINE, RECIPES
-from repro.images.runtime import IMAGE, IMAGE_PYTHON, RUNTIMES, Runtime
+from repro.images.runtime import IMAGE, IMAGE_PYTHON, RUNTIMES, Runtime, check_runtime
 from repro.images.stack import IMAGE_STACKS, tag_of
 from repro.targets import PINNED_BASELINES
 from repro.utils.paths import in_home
@@ -244,10 +244,10 @@ def _compiled_for(read: Variables) -> int | None:
 def with_runtime(cluster: Cluster, runtime: str | None, launcher: str | None = None) -> Cluster:
     """The cluster with another runtime or launcher than its inventory's; "" or None leaves that.
 
-    ClusterError if the inventory could not name it, with what else it says.
+    PlanError if there is no such runtime, ClusterError if the inventory could not name it, with what else it says.
     """
-    if runtime and runtime not in RUNTIMES:
-        raise ClusterError(f"RUNTIME={runtime}: it is {', '.join(RUNTIMES)}")
+    if runtime:
+        check_runtime(runtime)
     name = runtime or cluster.runtime_name
     baseline = cluster.baseline.within(RUNTIMES[name], cluster.work)
     made = replace(cluster, runtime_name=name, launcher=launcher or cluster.launcher, baseline=baseline)

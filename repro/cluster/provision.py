@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import yaml
-
 from repro.bootstrap import BASELINE_PYTHONS
 from repro.cluster.cluster import Cluster
 from repro.cluster.jump_hosts import CONNECT_S, ssh_options
@@ -133,12 +131,13 @@ def provision(
     if cluster.baseline.lock and (cluster.runtime.engine or not cluster.runtime.in_image):
         given["provision_baseline"] = _baseline(cluster, bundle)
     return _play(
-        "site.yml", cluster, check=check, limit=limit, tags=_known("TAGS", tags, ROLES), extra=given, quiet=quiet
+        "site.yml", cluster, check=check, limit=limit, tags=there("TAGS", tags, ROLES), extra=given, quiet=quiet
     )
 
 
 def unmanaged(cluster: Cluster, limit: str = "") -> dict[str, str]:
     """The nodes that `provision` cannot set up, and why, found without root; those that do not answer are left out."""
+    import yaml
 
     def ask(remote: Remote) -> str:
         name, version, *reasons = remote.run(["sh", "-c", MANAGEABLE], timeout=ASKING_S).stdout.splitlines()
@@ -279,10 +278,10 @@ def _hint(message: str) -> str:
 def chosen_names(cluster: Cluster, limit: str) -> list[str]:
     """The names of the nodes that are meant; all without a limit."""
     names = [node.name for node in cluster.nodes]
-    return _known("LIMIT", limit, names).split(",") if limit else names
+    return there("LIMIT", limit, names).split(",") if limit else names
 
 
-def _known(setting: str, names: str, known_names: Collection[str]) -> str:
+def there(setting: str, names: str, known_names: Collection[str]) -> str:
     """Names from a list, separated by commas; ProvisionError for one that is not in it."""
     for name in names.split(",") if names else ():
         if name not in known_names:

@@ -2,13 +2,16 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
+from repro.images.stack import ImageStack
 from repro.utils.paths import CACHE
 
 LAYOUT = CACHE / "image"
 """Where a build leaves the images of the trainers."""
 BASELINE = "baseline"
 """The stack of the baselines: PyTorch and Megatron-Core of docker/baseline.lock."""
+RecipeStack = Literal[ImageStack, "baseline"]
 
 
 @dataclass(frozen=True)

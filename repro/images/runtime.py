@@ -204,6 +204,13 @@ class Pyxis(Runtime):
 RUNTIMES: dict[str, Runtime] = {runtime.name: runtime for runtime in (Docker(), Venv(), Apptainer(), Pyxis())}
 
 
+def check_runtime(name: str, here: bool = False) -> None:
+    """PlanError for a runtime that there is not: on a cluster or, with `here`, on one machine."""
+    names = [name for name, runtime in RUNTIMES.items() if not here or runtime.tool or not runtime.in_image]
+    if name not in names:
+        raise PlanError(f"RUNTIME={name}: {'on one machine ' if here else ''}it is {', '.join(names)}")
+
+
 def baseline_home(runtime: Runtime) -> dict[str, str]:
     """What PyTorch's compiler needs in an image, as it keeps a cache in the home folder of somebody."""
     if not runtime.in_image:

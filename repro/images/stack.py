@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
 from repro.utils.dry_run import only_said
 from repro.utils.errors import ReproError
@@ -18,9 +19,11 @@ from repro.utils.paths import CACHE, ROOT, sha256_of
 KIT = ROOT / ".kit"
 """What the offline kit brings beside the checkout: its interpreters, and a newer cuBLAS and cuDNN."""
 COMPAT = ROOT / "docker" / "compat"
-IMAGE_STACKS = ("cu102", "cu102-modern")
+ImageStack = Literal["cu102", "cu102-modern"]
+IMAGE_STACKS = get_args(ImageStack)
 """The stacks of the trainers that have an image; `repro.images.recipes` also has that of the baselines."""
-STACKS = (*IMAGE_STACKS, "cpu")
+AnyStack = Literal[ImageStack, "cpu"]
+STACKS = get_args(AnyStack)
 IMAGE_NAME = "oneflow-reproduction"
 TURING = 7.5
 DRIVER_OF_AMPERE = 450

@@ -22,6 +22,7 @@ from repro.images.runtime import (
     Container,
     Runtime,
     baseline_home,
+    check_runtime,
 )
 from repro.images.stack import IMAGE_STACKS, Stack, sif_path, tag_of
 from repro.launch.agent.leftovers import RUN, USER, WORK, labels
@@ -70,8 +71,7 @@ class LocalContainer:
 
         RuntimeUnavailable if it is not here; without `ask` nothing looks for it.
         """
-        if name not in RUNTIMES or not RUNTIMES[name].in_image or not RUNTIMES[name].tool:
-            raise RuntimeUnavailable(f"RUNTIME={name}: on one machine it is venv, docker or apptainer")
+        check_runtime(name, here=True)
         if image and not IMAGE.fullmatch(image):
             raise RuntimeUnavailable(
                 f"IMAGE={image}: it is an image's name, ID or file; no such thing begins with a dash"

@@ -30,6 +30,12 @@ def names() -> tuple[str, ...]:
     return (*OWN, *(name for name in registered if name not in OWN))
 
 
+def check_launcher(name: str) -> None:
+    """ClusterError if there is no launcher of that name."""
+    if name not in names():
+        raise ClusterError(f"LAUNCHER={name}: no such launcher; there are {', '.join(names())}")
+
+
 def select(options: LaunchOptions, name: str | None = None) -> Launcher:
     """The launcher called `name`; without a name the cluster's own or, where there is no cluster, this machine's.
 
@@ -39,8 +45,7 @@ def select(options: LaunchOptions, name: str | None = None) -> Launcher:
         There is no launcher of that name.
     """
     name = name or (options.cluster.launcher if options.cluster else "local")
-    if name not in registered and name in OWN:
-        import_module(OWN[name])
+    check_launcher(name)
     if name not in registered:
-        raise ClusterError(f"LAUNCHER={name}: no such launcher; there are {', '.join(names())}")
+        import_module(OWN[name])
     return registered[name].of(options)

@@ -85,10 +85,15 @@ def digit_dataset(folder: Path = FOLDER / "digits") -> Dataset:
 
 def datasets_for(model: str | None) -> dict[str, Dataset]:
     """The data set of each model that learns one, or of this model alone; PlanError if it has none."""
+    return {name: MAKERS[dataset]() for name, dataset in learned_by(model).items()}
+
+
+def learned_by(model: str | None) -> dict[str, str]:
+    """The same as the data sets' names, before anything is made."""
     learned = {spec.name: spec.convergence.dataset for spec in specs() if spec.convergence}
     if model not in (None, *learned):
         raise PlanError(f"MODEL={model}: it is {' or '.join(learned)}, or all")
-    return {name: MAKERS[dataset]() for name, dataset in learned.items() if model in (None, name)}
+    return {name: dataset for name, dataset in learned.items() if model in (None, name)}
 
 
 MAKERS: dict[str, Callable[[], Dataset]] = {"text": text_dataset, "digits": digit_dataset}

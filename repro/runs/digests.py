@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from repro.runs.files import SIGNATURE, RecordError
+from repro.runs.files import ARCHIVE, SIGNATURE, RecordError
 from repro.runs.record import disk_error
 from repro.utils.paths import REPORTS, sha256, sha256_of
 
@@ -38,6 +38,21 @@ def runs_of(host: str, reproduced: Path = REPRODUCED) -> Path:
     if not HOST.fullmatch(host):
         raise RecordError(f"HOST={host}: a name of small letters, digits and dashes, such as h200")
     return reproduced / host / "runs"
+
+
+def hosts() -> list[str]:
+    """The names of the hosts that have kept runs."""
+    return sorted(path.name for path in REPRODUCED.glob("*") if HOST.fullmatch(path.name) and any(path.glob("runs/*")))
+
+
+def archives_of(host: str) -> list[Path]:
+    """The archives of a host's kept runs; RecordError if there are none."""
+    folder = runs_of(host)
+    if not (archives := sorted(folder.glob(f"*{ARCHIVE}"))):
+        raise RecordError(
+            f"HOST={host}: no run is kept in {folder}; there are those of {', '.join(hosts()) or 'no host'}"
+        )
+    return archives
 
 
 def list_of(archive: Path) -> Path | None:

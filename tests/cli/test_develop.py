@@ -66,7 +66,7 @@ def test_simulated_nodes_are_tested_by_modules_at_a_time_unless_a_few_tests_are_
     develop.e2e()
     develop.e2e(only="link", long=True)
     develop.e2e(kind="vm")
-    with pytest.raises(Exit, match="KIND=metal: it is container or vm"):
+    with pytest.raises(Exit, match="--kind metal: it is container or vm"):
         develop.e2e(kind="metal")
     several, few, machines = started
     assert machines[2] == "tests/e2e/vm" and "--ignore=tests/e2e/vm" in several

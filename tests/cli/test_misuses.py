@@ -51,6 +51,8 @@ MISUSES = [
     ("verify", {"RUN": "\0"}, 2, "no such run"),
     ("verify", {"HOST": "../x"}, 2, r"HOST=\.\./x: a name of small letters"),
     ("verify", {"HOST": "h200", "RUN": "x"}, 2, r"RUN and HOST: give one of them"),
+    ("verify", {"HOST": "nowhere"}, 2, "HOST=nowhere: no run is kept in .*; there are those of h100"),
+    ("kit", {"ARCH": "59"}, 2, "ARCH=59: the compute capability without its point"),
     ("plan", {"CLUSTER": "dgx-h100x1000000000000"}, 2, r"at most 4096 nodes"),
     (
         "bench",

@@ -43,7 +43,7 @@ def test_virtual_machines_have_a_name_of_their_own(sudo, capsys):
             Exit, match=f"DISTRIBUTION={distribution}: it is debian or ubuntu, and of containers debian"
         ):
             simulation.sim(kind=kind, distribution=distribution)
-    with pytest.raises(Exit, match="KIND=metal: it is container or vm"):
+    with pytest.raises(Exit, match="--kind metal: it is container or vm"):
         simulation.sim(kind="metal")
 
 

@@ -8,6 +8,7 @@ import yaml
 
 from repro.cluster.cluster import BaselinePlace, ClusterError, Image, Node, Slurm, load_cluster, with_runtime
 from repro.perfmodel.hardware import HardwareError, describe
+from repro.utils.errors import PlanError
 
 HOSTS = {
     "nodes": {
@@ -117,7 +118,7 @@ def test_the_command_line_names_no_runtime_or_launcher_that_the_inventory_could_
     inventory, inventory_says, runtime, launcher, message
 ):
     cluster = load_cluster(inventory(**inventory_says))
-    with pytest.raises(ClusterError, match=message):
+    with pytest.raises((ClusterError, PlanError), match=message):
         with_runtime(cluster, runtime, launcher)
     own = {"cluster_runtime": runtime, "cluster_launcher": launcher}
     with pytest.raises(ClusterError):  # as the inventory could not either

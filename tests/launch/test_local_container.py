@@ -134,7 +134,7 @@ def test_a_runtime_that_refuses_gives_its_reason(container, tmp_path, standin, m
 
 
 def test_an_image_that_is_not_here(tmp_path):
-    with pytest.raises(RuntimeUnavailable, match="RUNTIME=podman: on one machine it is venv, docker or apptainer"):
+    with pytest.raises(PlanError, match="RUNTIME=podman: on one machine it is docker, venv, apptainer"):
         LocalContainer.of("podman", CPU)
     with pytest.raises(RuntimeUnavailable, match=r"none\.sif: .*make image FORMAT=sif"):
         LocalContainer.of("apptainer", CPU, str(tmp_path / "none.sif"))

@@ -37,7 +37,7 @@ from repro.report.host.notes import NOTES, SHARED, Notes, read
 from repro.report.host.rows import HostRow, RatioGoal, RunRatio, rows
 from repro.report.host.run import KeptRun, load_run
 from repro.runs import digests, program_versions
-from repro.runs.digests import HOST, REPRODUCED
+from repro.runs.digests import REPRODUCED
 from repro.runs.environment import Environment
 from repro.runs.files import PREFLIGHT, RecordError, RunPath, gpu_samples, names, read_json, read_toml
 from repro.runs.record import Run
@@ -214,11 +214,6 @@ class MeasuredHost:
         }
         matching = (goal for goal in self.goals if goal.of == of and goal.where.items() <= facts.items())
         return replace(row, goal=next(matching, None))
-
-
-def hosts(reproduced: Path = REPRODUCED) -> list[str]:
-    """The names of the hosts that have kept runs."""
-    return sorted(path.name for path in reproduced.glob("*") if HOST.fullmatch(path.name) and any(path.glob("runs/*")))
 
 
 def load(name: str, reproduced: Path = REPRODUCED, data: Path = GOALS) -> MeasuredHost:

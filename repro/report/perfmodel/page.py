@@ -31,9 +31,10 @@ from repro.published.cases import load_catalogue
 from repro.report.charts.figure import FigureSpec, write_figures
 from repro.report.charts.rows import DotChart
 from repro.report.document import Block, Cell, Column, Document, Figure, Items, Section, Table, Text, markdown
-from repro.report.host.results import hosts, load
+from repro.report.host.results import load
 from repro.report.perfmodel import tables
 from repro.report.perfmodel.kept import kept_measurements
+from repro.runs.digests import hosts
 from repro.runs.record import write_text
 from repro.utils.i18n import LANGUAGES, Translate, catalogue
 

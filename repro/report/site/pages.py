@@ -15,7 +15,7 @@ from repro.report.document import Document, Figure
 from repro.report.host import page as host_page
 from repro.report.host.coverage import every_unit, levels
 from repro.report.host.figures import coverage_figure
-from repro.report.host.results import MeasuredHost, hosts, load
+from repro.report.host.results import MeasuredHost, load
 from repro.report.perfmodel import page as model_page
 from repro.report.published import history
 from repro.report.published import page as published_page
@@ -23,6 +23,7 @@ from repro.report.published.figures import published_figure_specs
 from repro.report.site import claims_page, home, reproduce, speed
 from repro.report.site.claims import Claim, claims
 from repro.report.site.comparisons import comparison_rows
+from repro.runs.digests import hosts
 from repro.utils.i18n import Translate
 from repro.utils.paths import REPORTS, ROOT
 

@@ -18,13 +18,12 @@ from repro.report.host.results import (
     clocks,
     goals_for,
     goals_of,
-    hosts,
     load,
     preflight_tables,
     results_table,
 )
 from repro.report.host.rows import MET, MISSED, OPEN, RatioGoal, configuration
-from repro.runs.digests import entered, list_of, remove
+from repro.runs.digests import entered, hosts, list_of, remove
 from repro.runs.manifest import verify
 from repro.runs.record import RecordError
 from repro.utils.paths import sha256
@@ -242,7 +241,7 @@ def test_the_committed_pages_are_what_the_committed_runs_give(committed):
 
 
 def test_the_task_refuses_what_it_does_not_know(refused):
-    assert "holds no run" in refused("host-reports", HOST="nowhere")
+    assert "HOST=nowhere: no run is kept in" in refused("host-reports", HOST="nowhere")
 
 
 def test_an_archive_that_is_removed_is_named_on_the_page(tmp_path):
