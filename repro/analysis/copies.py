@@ -71,12 +71,13 @@ def noises(run: Run) -> dict[str, Noise]:
 
 
 def _copies(noises: Iterable[tuple[str, Noise]]) -> Iterator[tuple[str, str]]:
-    """Each copy with its original, the earlier of two attempts that have the same noise, by name."""
+    """Each copy with its original, the first attempt that has the same noise, by name."""
     of_quotient: dict[tuple[int, float], list[str]] = {}
     for name, mine in noises:
         shared = Counter(other for quotient in mine for other in of_quotient.get(quotient, ()))
-        for other, count in shared.items():
-            if count >= FEWEST:
-                yield name, other
+        original = next((other for other, count in shared.items() if count >= FEWEST), None)
+        if original:
+            yield name, original
+            continue
         for quotient in mine:
             of_quotient.setdefault(quotient, []).append(name)

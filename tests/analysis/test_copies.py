@@ -74,6 +74,12 @@ def test_copies_within_a_run_are_named():
     assert str(found) == "c: an attempt of its own: yes in attempts.jsonl, a copy of a in metrics-rank0.jsonl"
 
 
+def test_of_many_copies_each_is_named_once_with_the_first():
+    every = {f"a{number}": noise(scaled(rows(1, 40), 1 + number / 1e4)) for number in range(600)}
+    said = [str(difference) for difference in within(every)]
+    assert len(said) == 599 and all("a copy of a0 in" in line for line in said)
+
+
 @pytest.mark.parametrize(("equal", "named"), [(3, False), (4, True)])
 def test_three_equal_quotients_show_a_copy(equal, named):
     partly = [*rows(1)[:equal], *rows(2)[equal:]]
