@@ -213,9 +213,9 @@ def provision(
 def _check_meant(values: Mapping[str, Any]) -> None:
     """Refuse parts that there are not, and provisioning where not exactly one cluster can be meant."""
     from repro.cluster.inventory import own_inventories
-    from repro.cluster.provision import ROLES, there
+    from repro.cluster.provision import ROLES, checked_names
 
-    there("TAGS", values["tags"] or "", ROLES)
+    checked_names("TAGS", values["tags"] or "", ROLES)
     if len(own_inventories()) != 1:
         _check_named(values)
 

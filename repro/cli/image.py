@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from repro.cli.options import SourceOptions
 from repro.cli.settings import Exit, Invocation, OptionError, exit_statuses, task
@@ -15,6 +15,8 @@ from repro.utils.errors import FAILED
 from repro.utils.output import print_table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from repro.images.build import Sources
     from repro.images.pins import Pins
 
@@ -302,8 +304,11 @@ def _architectures(arch: tuple[int, ...]) -> tuple[int, ...]:
     return chosen
 
 
-for _task in (kit, compile_kernels):
-    _task.checks(lambda values: _architectures(values["arch"]))
+@kit.checks
+@compile_kernels.checks
+def _check_architectures(values: Mapping[str, Any]) -> None:
+    """Refuse no architecture, and one that is too old."""
+    _architectures(values["arch"])
 
 
 @task(stack="compile in this stack's image, cu102 or cu102-modern (default: in the local environment)")

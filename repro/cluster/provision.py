@@ -131,7 +131,7 @@ def provision(
     if cluster.baseline.lock and (cluster.runtime.engine or not cluster.runtime.in_image):
         given["provision_baseline"] = _baseline(cluster, bundle)
     return _play(
-        "site.yml", cluster, check=check, limit=limit, tags=there("TAGS", tags, ROLES), extra=given, quiet=quiet
+        "site.yml", cluster, check=check, limit=limit, tags=checked_names("TAGS", tags, ROLES), extra=given, quiet=quiet
     )
 
 
@@ -278,10 +278,10 @@ def _hint(message: str) -> str:
 def chosen_names(cluster: Cluster, limit: str) -> list[str]:
     """The names of the nodes that are meant; all without a limit."""
     names = [node.name for node in cluster.nodes]
-    return there("LIMIT", limit, names).split(",") if limit else names
+    return checked_names("LIMIT", limit, names).split(",") if limit else names
 
 
-def there(setting: str, names: str, known_names: Collection[str]) -> str:
+def checked_names(setting: str, names: str, known_names: Collection[str]) -> str:
     """Names from a list, separated by commas; ProvisionError for one that is not in it."""
     for name in names.split(",") if names else ():
         if name not in known_names:
