@@ -16,7 +16,6 @@ import pytest
 
 from repro.images.debian import pack_debian
 from repro.images.pins import load_pins
-from repro.utils.paths import sha256
 from tests.docker.surroundings import DEBIAN, DEBIAN_SECURITY, ROOT, SECRET
 from tests.support import tasks
 from tests.support.patience import patience
@@ -123,13 +122,11 @@ def docker(engine):
 
 
 @pytest.fixture(scope="session")
-def base(request, scratch, docker):
-    """The name of a minimal Debian in the engine; made anew for long tests, or unless the pinned one is kept from before."""
-    pins, archive = load_pins(), ROOT / ".cache/base-bullseye.tar"
-    long = any(item.get_closest_marker("long") for item in request.session.items)
-    if long or sha256(archive) != pins.layers["base"]:
-        pack_debian("bullseye", DEBIAN, scratch, pins.source_date_epoch).replace(archive)
+def base(scratch, docker):
+    """The name of a minimal Debian in the engine."""
+    archive = pack_debian("bullseye", DEBIAN, scratch, load_pins().source_date_epoch)
     docker("import", archive, BASE)
+    archive.unlink()
     return BASE
 
 
