@@ -15,7 +15,8 @@ sum_of() { # FILE: its SHA-256, and more behind a blank; OpenSSL's is several ti
     openssl dgst -sha256 -r <"$1" 2>/dev/null || sha256sum <"$1"
 }
 damaged=
-while read -r digest name; do
+[ -s SHA256SUMS ] || damaged=" SHA256SUMS"
+while read -r digest name || [ -n "$digest" ]; do
     found=$(sum_of "$name") || true
     [ "${found%% *}" = "$digest" ] || damaged="$damaged $name"
 done <SHA256SUMS

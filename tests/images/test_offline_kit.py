@@ -79,11 +79,16 @@ def test_an_optional_part_may_stay_behind(kit, check):
     assert check(kit).returncode == 0
 
 
-def test_without_checksums_nothing_is_accepted(kit, check):
-    (kit / "SHA256SUMS").unlink()
+@pytest.mark.parametrize("cut", ["missing", "empty", "within its last line"])
+def test_without_checksums_nothing_is_accepted(kit, check, cut):
+    sums = kit / "SHA256SUMS"
+    if cut == "missing":
+        sums.unlink()
+    else:
+        sums.write_text(sums.read_text()[:-3] if cut != "empty" else "")
     done = check(kit)
     assert done.returncode == 1
-    assert "SHA256SUMS is missing" in done.stderr
+    assert ("SHA256SUMS is missing" if cut in ("missing", "empty") else "setup: setup. is missing") in done.stderr
 
 
 PYTHON = """#!/bin/sh

@@ -46,12 +46,12 @@ end() {
 ticker=''
 trap end EXIT
 
-[ -f SHA256SUMS ] || fail "SHA256SUMS is missing: without it nothing here can be checked"
+[ -s SHA256SUMS ] || fail "SHA256SUMS is missing or empty: without it nothing here can be checked"
 
 # A part may stay behind as a whole if it is optional; of every other one, all pieces are needed.
 optional=$(sed -n "s/^optional='\(.*\)'$/\1/p" kit.conf 2>/dev/null || true)
 problems=0
-while read -r digest name; do
+while read -r digest name || [ -n "$digest" ]; do
     progress "checking, now $name"
     if [ -f "$name" ]; then
         found=$(sum_of "$name")
