@@ -11,8 +11,17 @@ esac
 cd "$here"
 
 echo "checking the files of $here"
-if ! sha256sum --check --quiet SHA256SUMS; then
-    echo "setup: files are missing or damaged, see above; bring them over again" >&2
+sum_of() { # FILE: its SHA-256, and more behind a blank; OpenSSL's is several times as fast as most of coreutils'
+    openssl dgst -sha256 -r <"$1" 2>/dev/null || sha256sum <"$1"
+}
+damaged=
+[ -s SHA256SUMS ] || damaged=" SHA256SUMS"
+while read -r digest name || [ -n "$digest" ]; do
+    found=$(sum_of "$name") || true
+    [ "${found%% *}" = "$digest" ] || damaged="$damaged $name"
+done <SHA256SUMS
+if [ -n "$damaged" ]; then
+    echo "setup: missing or damaged:$damaged; bring these over again" >&2
     exit 1
 fi
 

@@ -17,7 +17,7 @@ apt() {
     apt-get --quiet --quiet --yes --no-install-recommends \
         -o Dir::Etc::SourceList="$work/sources.list" -o Dir::Etc::SourceParts=- \
         -o Dir::Cache::archives="$work/archives" -o APT::Sandbox::User=root -o Acquire::Retries=3 \
-        -o Dpkg::Use-Pty=0 "$@"
+        -o Acquire::Languages=none -o Dpkg::Use-Pty=0 "$@"
 }
 
 apt update

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 CONNECT_S = 30
 ANSWER_S = 1800
 """An engine answers a request to load images only when it has written gigabytes."""
-CHUNK = 2**20
+CHUNK = 2**18
 
 
 class ImageError(ReproError):

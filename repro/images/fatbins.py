@@ -108,14 +108,20 @@ def fatbins(data: bytes | mmap.mmap) -> Iterator[Fatbin]:
     for name in SECTIONS:
         at, size = by_name.get(name, (0, 0))
         end = at + size
-        while at <= end - 16:
-            magic, _, header, body = struct.unpack_from("<IHHQ", data, at)
-            if magic != MAGIC:
-                at += 8
-                continue
+        while (at := _next(data, at, end)) <= end - 16:
+            _, _, header, body = struct.unpack_from("<IHHQ", data, at)
             codes = tuple(_codes(data, at + header, at + header + body))
             yield Fatbin(name, at, length=header + body, codes=codes, header=header, linked=at in linked)
             at += header + body
+
+
+def _next(data: bytes | mmap.mmap, at: int, end: int) -> int:
+    """Where the next fatbin begins, in steps of eight bytes from a place; `end` if there is none before it."""
+    magic = struct.pack("<I", MAGIC)
+    place = data.find(magic, at, end)
+    while place >= 0 and (place - at) % 8:
+        place = data.find(magic, place + 1, end)
+    return place if place >= 0 else end
 
 
 def _codes(data: bytes | mmap.mmap, at: int, end: int) -> Iterator[FatbinCode]:

@@ -108,10 +108,16 @@ def checkout(scratch: Path, contents: Contents, root: Path = ROOT) -> Iterator[A
     yield from _files(clone, ".")
 
 
-def _files(folder: Path, prefix: str) -> Iterator[ArchiveEntry]:
-    for path in sorted(folder.rglob("*")):
-        name = (PurePosixPath(prefix) / path.relative_to(folder).as_posix()).as_posix()
-        if path.is_symlink():
+def _files(folder: Path, prefix: str, left_out: re.Pattern[str] | None = None) -> Iterator[ArchiveEntry]:
+    """What is in a folder, in order, but for what `left_out` finds in its name; folders' names end with a slash there."""
+    for path in sorted(folder.iterdir()):
+        name = (PurePosixPath(prefix) / path.name).as_posix()
+        is_folder = path.is_dir() and not path.is_symlink()
+        if left_out and left_out.search(f"/{name}/" if is_folder else f"/{name}"):
+            continue
+        if is_folder:
+            yield from _files(path, name, left_out)
+        elif path.is_symlink():
             yield ArchiveEntry(name, link=os.readlink(path))
         elif path.is_file():
             yield ArchiveEntry(name, path, executable=os.access(path, os.X_OK))
@@ -125,8 +131,7 @@ def _python(environment: Path, version: str) -> Iterator[ArchiveEntry]:
     if not binary.exists() or not (library / "os.py").exists():
         raise OfflineError(f"{base} has no bin/python{version} with its lib/python{version}; it cannot be taken along")
     own = [path for path in sorted((base / "lib").glob(f"libpython{version}.so*")) if not path.is_symlink()]
-    modules = [*_files(library, f"{top}/lib/python{version}")]
-    modules = [entry for entry in modules if not LEFT_OUT_OF_PYTHON.search("/" + entry.name)]
+    modules = [*_files(library, f"{top}/lib/python{version}", LEFT_OUT_OF_PYTHON)]
     programs = [ArchiveEntry(f"{top}/bin/python{version}", binary.resolve(), executable=True)]
     programs += [ArchiveEntry(f"{top}/lib/{path.name}", path, executable=True) for path in own]
     shared = [entry for entry in (*programs, *modules) if entry.source and _is_elf(entry.source)]

@@ -92,7 +92,7 @@ def pack(
         _Counted(out) as counted,
         tarfile.TarFile(fileobj=counted, mode="w", format=tarfile.GNU_FORMAT, copybufsize=CHUNK) as archive,
     ):
-        now = ["its first file"]
+        now, epoch = ["its first file"], load_pins().source_date_epoch
 
         def far() -> str:
             of = f" of about {expected_mb:.0f}" if expected_mb else ""
@@ -104,7 +104,7 @@ def pack(
         with said_meanwhile(far, share=share):
             for entry in entries:
                 now[:] = [entry.name]
-                _add(archive, entry)
+                _add(archive, entry, epoch)
             now[:] = ["the rest is compressed"]
     return pieces.total
 
@@ -129,9 +129,9 @@ class _Counted:
         return self._out.write(data)
 
 
-def _add(archive: tarfile.TarFile, entry: ArchiveEntry) -> None:
+def _add(archive: tarfile.TarFile, entry: ArchiveEntry, epoch: int) -> None:
     member = tarfile.TarInfo(entry.name)
-    member.mtime = load_pins().source_date_epoch
+    member.mtime = epoch
     member.mode = 0o755 if entry.executable else 0o644
     if entry.link:
         member.type, member.linkname = tarfile.SYMTYPE, entry.link

@@ -27,7 +27,7 @@ from repro.images.engine import ImageError
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar"
-CHUNK, PIECE = 2**20, 2**16
+CHUNK, PIECE = 2**18, 2**16
 LAST = "manifest.json"
 """The file of a layout that is written last."""
 WHITEOUT = ".wh."

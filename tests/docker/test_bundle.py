@@ -49,7 +49,11 @@ def test_damage_is_found_and_named(bundle, make):
 
 
 def test_a_node_without_network_gets_the_images_from_it_alone(bundle, built, engine, docker):
-    """The engine forgets the images and gets them back from the folder, in a network namespace with nothing in it."""
+    """The engine forgets the images and gets them back from the folder, in a network namespace with nothing in it.
+
+    A container of one of them keeps its layers, which are large: `make image` loaded them all, as the same archive.
+    """
+    docker("create", "--name", "keeper", tag_of("cu102-modern"))
     for stack in IMAGE_STACKS:
         docker("image", "rm", "--force", tag_of(stack))
     done = subprocess.run(
@@ -58,6 +62,7 @@ def test_a_node_without_network_gets_the_images_from_it_alone(bundle, built, eng
         text=True,
         env={**os.environ, **engine, "PATH": "/usr/bin:/bin:/usr/sbin:/sbin"},
     )
+    docker("rm", "keeper")
     assert done.returncode == 0, done.stdout + done.stderr
     for stack in IMAGE_STACKS:
         (described,) = json.loads(docker("image", "inspect", tag_of(stack)))

@@ -126,11 +126,9 @@ def test_smoke_cases_have_the_losses_of_the_local_environment(built, engine, mon
 
 
 def test_the_build_secret_is_in_no_layer(built):
-    for image in read_layout(LAYOUT):
-        for digest in {*image.layers, image.id.removeprefix("sha256:")}:
-            blob = LAYOUT / "blobs/sha256" / digest
-            found = subprocess.run(["grep", "--quiet", "--text", "--fixed-strings", SECRET, blob])
-            assert found.returncode == 1
+    """Nor in another file of the layout; most layers are in both images."""
+    done = subprocess.run(["grep", "--quiet", "--recursive", "--text", "--fixed-strings", SECRET, LAYOUT / "blobs"])
+    assert done.returncode == 1
 
 
 @pytest.mark.long

@@ -364,6 +364,31 @@ def test_damage_of_a_bundle_is_named(bundle):
     assert changed.startswith("trainer.lock was changed: its SHA-256 is ")
 
 
+@pytest.mark.parametrize("openssl", [True, False])
+def test_a_node_is_set_up_from_a_whole_bundle_only(bundle, tmp_path, openssl):
+    """Its set-up takes the checksums by OpenSSL, or without it by coreutils."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    scripts = {"docker": "echo loaded"} | ({} if openssl else {"openssl": "exit 1"})
+    for name, script in scripts.items():
+        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+        (programs / name).chmod(0o755)
+
+    def set_up():
+        argv = ["sh", bundle / "setup.sh", "image"]
+        return subprocess.run(argv, env={"PATH": f"{programs}:/usr/bin:/bin"}, capture_output=True, text=True)
+
+    whole = set_up()
+    assert whole.returncode == 0 and whole.stdout.endswith("loaded\n"), whole.stderr
+    (bundle / "trainer.lock").write_text("other")
+    (bundle / "apt.lock").unlink()
+    damaged = set_up()
+    assert damaged.returncode == 1 and "loaded" not in damaged.stdout
+    assert "setup: missing or damaged: apt.lock trainer.lock; bring these over again" in damaged.stderr
+    (bundle / "SHA256SUMS").write_text("")
+    assert "setup: missing or damaged: SHA256SUMS;" in set_up().stderr
+
+
 def test_an_image_that_is_not_in_the_bundle_is_named(bundle):
     """The checksums are right, and the archive has another image than images.json names."""
     other = json.dumps({IMAGE.tag: {"id": "sha256:1", "digest": "sha256:2"}})

@@ -1,10 +1,11 @@
 """GPU code in libraries: which of it a GPU takes, and that only the rest is left out."""
 
 import mmap
+import struct
 
 import pytest
 
-from repro.images.fatbins import PTX, SASS, fatbins, leave_out
+from repro.images.fatbins import MAGIC, PTX, SASS, fatbins, leave_out
 from repro.utils.paths import TRAINER_PYTHON
 from tests.support.fatbins import library
 
@@ -53,6 +54,17 @@ def test_a_fatbin_from_which_an_architecture_takes_nothing_stays_whole(tmp_path)
     path = library(tmp_path / "lib.so", [[(SASS, 35), (SASS, 60)]])
     assert leave_out(path, (90,)) == 0
     assert left(path) == [[(SASS, 35), (SASS, 60)]]
+
+
+def test_what_lies_between_fatbins_is_passed_over(tmp_path):
+    """Such as the beginning of one where none can be: at a place that is no multiple of eight."""
+    data = bytearray(library(tmp_path / "lib.so", [WHEEL, WHEEL, WHEEL]).read_bytes())
+    first, second, third = fatbins(bytes(data))
+    between = bytes(12) + struct.pack("<I", MAGIC)
+    data[second.offset : second.offset + second.length] = between.ljust(second.length, b"\0")
+    assert list(fatbins(bytes(data))) == [first, third]
+    data[third.offset : third.offset + third.length] = bytes(third.length)
+    assert list(fatbins(bytes(data))) == [first]
 
 
 @pytest.mark.parametrize("content", [b"", b"#!/bin/sh\n", b"\x7fELF\x02".ljust(64, b"\0")])

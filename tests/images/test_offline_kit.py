@@ -16,10 +16,20 @@ from tests.support.paths import ROOT
 SETUP = offline_kit.TEMPLATES / "kit-setup.sh"
 
 
-def check(folder) -> subprocess.CompletedProcess:
-    """`setup.sh --check`, which unpacks nothing, with no tools but a plain system's."""
-    argv = ["sh", folder / "setup.sh", "--check"]
-    return subprocess.run(argv, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
+@pytest.fixture(params=["openssl", "sha256sum"])
+def check(request, tmp_path):
+    """Runs `setup.sh --check`, which unpacks nothing, with a plain system's tools: with OpenSSL, and without."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    if request.param == "sha256sum":
+        (programs / "openssl").write_text("#!/bin/sh\nexit 1\n")
+        (programs / "openssl").chmod(0o755)
+
+    def run(folder) -> subprocess.CompletedProcess:
+        argv = ["sh", folder / "setup.sh", "--check"]
+        return subprocess.run(argv, env={"PATH": f"{programs}:/usr/bin:/bin"}, capture_output=True, text=True)
+
+    return run
 
 
 @pytest.fixture
@@ -37,13 +47,13 @@ def kit(tmp_path):
     return folder
 
 
-def test_a_whole_kit_is_accepted(kit):
+def test_a_whole_kit_is_accepted(kit, check):
     done = check(kit)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("name", ["base.tar.gz.001", "libraries.tar.xz.000", "setup.sh", "kit.conf"])
-def test_one_changed_byte_is_refused_by_name(kit, name):
+def test_one_changed_byte_is_refused_by_name(kit, check, name):
     path = kit / name
     content = bytearray(path.read_bytes())
     content[-2] ^= 0x20 if name == "kit.conf" else 1
@@ -54,7 +64,7 @@ def test_one_changed_byte_is_refused_by_name(kit, name):
         assert f"{name} is damaged" in done.stderr and "nothing was set up" in done.stderr
 
 
-def test_every_missing_piece_is_named(kit):
+def test_every_missing_piece_is_named(kit, check):
     (kit / "base.tar.gz.000").unlink()
     (kit / "libraries.tar.xz.001").unlink()
     done = check(kit)
@@ -63,17 +73,22 @@ def test_every_missing_piece_is_named(kit):
     assert "libraries.tar.xz.001 is missing" in done.stderr, "a part comes as a whole or not at all"
 
 
-def test_an_optional_part_may_stay_behind(kit):
+def test_an_optional_part_may_stay_behind(kit, check):
     for path in kit.glob("libraries.*"):
         path.unlink()
     assert check(kit).returncode == 0
 
 
-def test_without_checksums_nothing_is_accepted(kit):
-    (kit / "SHA256SUMS").unlink()
+@pytest.mark.parametrize("cut", ["missing", "empty", "within its last line"])
+def test_without_checksums_nothing_is_accepted(kit, check, cut):
+    sums = kit / "SHA256SUMS"
+    if cut == "missing":
+        sums.unlink()
+    else:
+        sums.write_text(sums.read_text()[:-3] if cut != "empty" else "")
     done = check(kit)
     assert done.returncode == 1
-    assert "SHA256SUMS is missing" in done.stderr
+    assert ("SHA256SUMS is missing" if cut in ("missing", "empty") else "setup: setup. is missing") in done.stderr
 
 
 PYTHON = """#!/bin/sh
