@@ -51,8 +51,10 @@ def test_figures_are_those_of_the_audit(page):
     audit = json.loads((ROOT / "reports/published/audit.json").read_text(encoding="utf-8"))
     text = page.read_text(encoding="utf-8")
     row = next(line for line in text.splitlines() if "`make audit`" in line)
-    assert str(len(audit["findings"])) in re.findall(r"\d+", row)
-    assert str(sum(check["compared"] for check in audit["checks"])) in re.findall(r"\d+", row)
+    numbers = re.findall(r"\d+", row)
+    hints = sum(finding["kind"] == "typing" for finding in audit["findings"])
+    compared = sum(check["compared"] for check in audit["checks"])
+    assert {str(len(audit["findings"]) - hints), str(hints), str(compared)} <= set(numbers)
 
 
 def commands(text: str) -> list[str]:

@@ -112,8 +112,9 @@ def _sessions(_: Translate) -> tuple[str, ...]:
     return (
         _(
             "A session is a stretch of time on one machine, or on nodes that its runs share, whichever controller started "
-            "them. Runs record an anonymous identity of their machine and of its last start; of older runs and of nodes, "
-            "the recorded facts replace these, and a pause of more than {hours} hours begins another session."
+            "them: another machine, a restart of it, or a pause of more than {hours} hours begins another session. Runs "
+            "record an anonymous identity of their machine and of its last start; of older runs and of nodes, the recorded "
+            "facts replace these."
         ).format(hours=f"{PAUSE_S / 3600:g}"),
         _(
             "There is one row per configuration, training program and baseline, under whatever name a run had the case. "

@@ -167,7 +167,10 @@ def _concluded(_: Translate, hosts: Sequence[MeasuredHost], claims: Sequence[Cla
     if not statements:
         return [open_still]
     gpus = listed(_, speed.short_names([host for host in hosts if host.measured]).values())
-    text = _("**You may conclude** on {gpus} what 95% intervals over sessions decide. {first}")
+    text = _(
+        "**What can be concluded so far**, counting the configurations on {gpus} whose 95% interval over sessions (each on "
+        "one machine at one time) excludes 1: {first}"
+    )
     statements[0] = text.format(gpus=gpus, first=statements[0])
     statements[-1] = _("{text} {more}").format(text=statements[-1], more=open_still)
     return statements

@@ -14,7 +14,7 @@ from repro.utils.paths import ROOT
 
 BEGIN, END = "<!-- answer:begin -->", "<!-- answer:end -->"
 FILES = {"en": "README.md", "zh": "README.zh.md"}
-PAGES = {"claims": "reports/claims.csv", "published": "reports/published/{index}"}
+PAGES = {"index": "{index}", "claims": "reports/claims.csv", "published": "reports/published/{index}"}
 LINK = re.compile(r"\]\(([\w.-]+)\.html(#[^)\s]*)?\)")
 
 

@@ -13,6 +13,7 @@ from repro.published.cases import load_catalogue
 from repro.published.claim_ids import THROUGHPUT
 from repro.report.document import Cell, Code, Column, Document, Items, Section, Table, Text
 from repro.report.host.results import MeasuredHost
+from repro.report.names import listed
 from repro.report.site import speed
 from repro.report.site.claims import PUBLISHED_CLUSTER, Claim, command
 from repro.report.tables import figure, words
@@ -140,20 +141,18 @@ def _rehearsed() -> str:
 
 
 def _ratios(_: Translate, hosts: Sequence[MeasuredHost]) -> Section | None:
-    """The ratios that were measured; None if there are none."""
-    if not (measured := speed.table(_, hosts)):
+    """What to run for ratios like those that were measured; None if there are none."""
+    if not speed.comparisons(hosts):
         return None
-    text = Text(
-        _(
-            "On a GPU of the same model, `make bench PROGRAM=published,tuned BASELINES=pytorch,pytorch-compiled,pytorch-unfused` "
-            "gives ratios to compare with these; `MODEL=gpt` takes `megatron,megatron-unfused` as well. Port: computes what was "
-            "published. Tuned: the same model with faster operators and settings. The ranges are over "
-            "configurations and few sessions (n), so they are no tolerances. The "
-            "host's page has every configuration, with an interval where there are several sessions. No published figure is "
-            "judged by this."
-        )
-    )
-    return Section("ratios", _("If you have one of these GPUs"), (text, measured, Text(speed.how_to_read(_))))
+    names = speed.short_names(hosts)
+    text = _(
+        "On a GPU of the same model, `make bench PROGRAM=published,tuned BASELINES=pytorch,pytorch-compiled,pytorch-unfused` "
+        "gives ratios to compare with those of [the answer](index.html); `MODEL=gpt` takes `megatron,megatron-unfused` as "
+        "well. The pages of {hosts} have every configuration, with an interval where there are several sessions. The kept "
+        "runs have `REPEATS=1` and the PyTorch that each names, given by `BASELINE_PYTHON=`; without it the pinned one is "
+        "installed, so a difference may come from PyTorch. No published figure is judged by this."
+    ).format(hosts=listed(_, [f"[{names[host.name]}](host-{host.name}.html)" for host in hosts if host.measured]))
+    return Section("ratios", _("If you have one of these GPUs"), (Text(text),))
 
 
 def _hardware(_: Translate, claims: Sequence[Claim]) -> Section:
@@ -179,13 +178,13 @@ def _hardware(_: Translate, claims: Sequence[Claim]) -> Section:
             ),
         ),
         words(
-            _("1 node with 8 V100"),
+            _("1 node with 8 V100-SXM2-16GB"),
             "`make bench MODEL=all`",
             _("{hours} hours (modelled)").format(hours=f"{one_node:.0f}"),
             _("a verdict on each of {n} cases").format(n=sum(claim.case.nodes == 1 for claim in every)),
         ),
         words(
-            _("4 nodes with 8 V100 and InfiniBand"),
+            _("4 nodes with 8 V100-SXM2-16GB and InfiniBand"),
             f"`make bench MODEL=all CLUSTER={PUBLISHED_CLUSTER}`",
             _("{hours} hours side by side, {alone} one at a time (modelled)").format(
                 hours=f"{all_cases.side_by_side:.0f}", alone=f"{all_cases.alone:.0f}"
@@ -194,7 +193,10 @@ def _hardware(_: Translate, claims: Sequence[Claim]) -> Section:
         ),
     )
     columns = (Column(_("You have")), Column(_("Run")), Column(_("Takes"), minor=True), Column(_("You get")))
-    caption = _("Hours are for {n} repeats per case, after which a verdict can be reached.").format(n=repeats)
+    caption = _(
+        "Hours are for {n} repeats per case, after which a verdict can be reached. V100s with 32 GB run everything, but "
+        "without a verdict."
+    ).format(n=repeats)
     first = Text(
         _(
             "Before you rent or queue for GPUs, run `make rehearse`, on a cluster with `CLUSTER=`: every case with all its "
@@ -231,10 +233,13 @@ def _claims(_: Translate, claims: Sequence[Claim]) -> Section:
                     Cell(
                         (
                             _(
-                                "Reproduced if each throughput is within ± {share} of the published one ({least} to {most} samples/s)"
+                                "Reproduced if the 95% interval of each throughput is within ± {share} of the published one ({least} "
+                                "to {most} samples/s)"
                             )
                             if least < most
-                            else _("Reproduced if the throughput is within ± {share} of {least} samples/s")
+                            else _(
+                                "Reproduced if the 95% interval of the throughput is within ± {share} of {least} samples/s"
+                            )
                         ).format(least=f"{least:g}", most=f"{most:g}", share=f"{allowed:.1%}")
                     ),
                 )
@@ -247,7 +252,10 @@ def _claims(_: Translate, claims: Sequence[Claim]) -> Section:
         Column(_("Expected result")),
     )
     text = Text(
-        _("A verdict needs the published hardware. The [claims table](claims.html) has the command of each case.")
+        _(
+            "A verdict needs the published hardware. ± is three times the largest noise that was published for cases of that "
+            "kind. The [claims table](claims.html) has the command of each case."
+        )
     )
     return Section("claims", _("Claims, commands, expected results"), (text, Table("artifact", columns, tuple(rows))))
 

@@ -26,8 +26,8 @@ from repro.utils.i18n import N_, Translate
 MODEL = re.compile(r"\b[A-Z]{1,3}\d{2,4}\b")
 """A GPU's model within the name that its driver gives it."""
 FRAMEWORKS = {"pytorch": "PyTorch", "megatron": "Megatron-Core"}
-FASTER = N_("faster than {framework} in {models} configurations")
-SLOWER = N_("slower than {framework} in {models} configurations")
+FASTER = N_("faster than {framework} in {models}")
+SLOWER = N_("slower than {framework} in {models}")
 DESCRIBED = {
     PUBLISHED: N_("The **port** (the published program rewritten for OneFlow 0.8.0)"),
     TUNED: N_("The **tuned** program (the same model with faster operators and settings)"),
@@ -170,7 +170,7 @@ def conclusion(_: Translate, hosts: Sequence[MeasuredHost]) -> list[str]:
 
 
 def _outcomes(_: Translate, every: Sequence[FrameworkRatios], program: str, framework: str) -> list[str]:
-    """Where the whole interval is on one side of 1: "faster than PyTorch in 4 of 5 decided ResNet50 fp32 configurations"."""
+    """Where the whole interval is on one side of 1: "faster than PyTorch in all 3 ResNet50 fp32 configurations (…)"."""
     decided: dict[str, list[HostRow]] = {}
     for compared in every:
         if compared.framework == framework:
@@ -178,13 +178,28 @@ def _outcomes(_: Translate, every: Sequence[FrameworkRatios], program: str, fram
     texts = []
     for outcome in (SLOWER, FASTER):
         models = [
-            _("{n} of {all} decided {model}").format(model=model, n=number, all=len(rows))
+            _configurations(_, model, rows, mine)
             for model, rows in decided.items()
-            if (number := list(map(_outcome, rows)).count(outcome))
+            if (mine := [row for row in rows if _outcome(row) == outcome])
         ]
         if models:
             texts.append(_(outcome).format(framework=FRAMEWORKS[framework], models=listed(_, models)))
     return texts
+
+
+def _configurations(_: Translate, model: str, decided: Sequence[HostRow], mine: Sequence[HostRow]) -> str:
+    """How many of a model's decided configurations are `mine`, and the baselines of these: "3 of 4 BERT fp32 …"."""
+    text = (
+        _("{n} of {all} {model} configurations ({baselines})")
+        if len(mine) < len(decided)
+        else _("all {all} {model} configurations ({baselines})")
+        if len(mine) > 2
+        else _("both {model} configurations ({baselines})")
+        if len(mine) > 1
+        else _("the one {model} configuration ({baselines})")
+    )
+    baselines = listed(_, dict.fromkeys(row.base.label for row in mine))
+    return text.format(model=model, n=len(mine), all=len(decided), baselines=baselines)
 
 
 def _outcome(row: HostRow) -> str | None:

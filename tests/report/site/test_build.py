@@ -142,7 +142,8 @@ def test_the_home_page_says_what_the_data_says(content):
     assert re.search(r"[ :,]0 ", measured) is None, "what did not happen is not counted"
     assert "**No case has a verdict:**" in concluded
     for model in ("BERT fp32", "GPT AMP", "ResNet50 fp32"):
-        assert len(re.findall(rf"\d+ of \d+ decided {model}", concluded)) >= 2, "with either program"
+        counted = rf"(the one|both|all \d+|\d+ of \d+) {model} configurations? \((pytorch|megatron)"
+        assert len(re.findall(counted, concluded)) >= 2, "with either program"
     (section, *_rest) = home.build("en", content.audit, content.hosts, content.claims, ()).sections
     texts = [block.text for block in section.blocks if isinstance(block, Text)]
     assert any("OneFlow 0.8.0, running a port of the published program" in text for text in texts)
@@ -261,7 +262,7 @@ def test_the_artifact_appendix_has_a_command_for_every_case(content):
         assert [claim.id for claim in content.claims if claim.case.name not in text] == []
 
 
-def test_the_artifact_appendix_begins_with_what_needs_no_gpu_and_has_the_measured_ratios(content):
+def test_the_artifact_appendix_begins_with_what_needs_no_gpu_and_leads_to_the_measured_ratios(content):
     for language in LANGUAGES:
         document = reproduce.build(language, content.claims, content.hosts)
         ids = [section.id for section in document.sections]
@@ -270,11 +271,9 @@ def test_the_artifact_appendix_begins_with_what_needs_no_gpu_and_has_the_measure
         assert "`make audit CHECK=1`" in commands
         for host in content.hosts:
             assert (f"`make verify HOST={host.name}`" in commands) == bool(host.measured)
-        (ratios,) = (section for section in document.sections if section.id == "ratios")
-        measured = speed.table(catalogue(language).gettext, content.hosts)
-        assert ratios.blocks[1].rows == measured.rows
+        assert "ratios" in ids
         text = readme.linked(markdown(document, ROOT), language)
-        assert ".html" not in text
+        assert ".html" not in text and f"]({readme.FILES[language]})" in text
         for host in content.hosts:
             assert f"](reports/reproduced/{host.name}/{readme.FILES[language]})" in text
     without = reproduce.build("en", content.claims, ())
