@@ -8,6 +8,7 @@ import html
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from itertools import chain
 from pathlib import Path
 
@@ -45,9 +46,10 @@ def prose(text: str) -> str:
     return NOT_PROSE.sub("_", text)
 
 
-def texts(language: str) -> Iterator[tuple[str, str]]:
-    """Every text of a language with the place to correct it."""
-    return chain(messages(language), data(language), files(language))
+@cache
+def texts(language: str) -> list[tuple[str, str]]:
+    """The prose of every text of a language, with the place to correct it."""
+    return [(place, prose(text)) for place, text in chain(messages(language), data(language), files(language))]
 
 
 def messages(language: str) -> Iterator[tuple[str, str]]:
@@ -97,7 +99,7 @@ def avoided(language: str) -> Iterator[tuple[str, str]]:
 
 def found(language: str, pattern: str) -> list[tuple[str, str]]:
     """Place and surroundings of the first match of a pattern in each text of a language."""
-    matches = ((place, re.search(pattern, prose(text)), prose(text)) for place, text in texts(language))
+    matches = ((place, re.search(pattern, text), text) for place, text in texts(language))
     return [(place, text[max(0, each.start() - 30) : each.end() + 30]) for place, each, text in matches if each]
 
 
