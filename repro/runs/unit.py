@@ -9,7 +9,7 @@ from repro.models.programs import PUBLISHED as PUBLISHED_PROGRAM
 from repro.published import trainer_config
 from repro.published.cases import Case, load_catalogue
 from repro.published.rules import Rule, kinds, rule_of
-from repro.published.trainer_config import COUNT, ITERATIONS, NAME, TrainerConfig
+from repro.published.trainer_config import COUNT, ITERATIONS, NAME, SYNTHETIC, TrainerConfig
 from repro.published.validators import bounded, one_of, optional, several, table, text
 from repro.runs.form import FLAG, REPEATS, UNITS
 
@@ -111,6 +111,11 @@ class Unit:
     def case_in_precision(self) -> Case | None:
         """Its case, if it trains in the precision that was published."""
         return self.case if self.case and self.case.precision == self.precision else None
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether its input is read from files, as that of every published program was, or from a stand-in for them."""
+        return self.config.data.kind != SYNTHETIC
 
     @property
     def world_size(self) -> int:

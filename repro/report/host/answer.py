@@ -14,7 +14,7 @@ from repro.report.document import Block, Figure, Items, Section, Text
 from repro.report.host.cells import Written, figures_of
 from repro.report.host.configurations import baselines
 from repro.report.host.coverage import levels_of, units_run
-from repro.report.host.measured import current, factor, factors, ratio_span, span_by_rule
+from repro.report.host.measured import comparable, current, factor, factors, ratio_span, span_by_rule
 from repro.report.host.results import MeasuredHost
 from repro.report.host.rows import LEAST_SESSIONS, HostRow
 from repro.report.method import link
@@ -22,7 +22,6 @@ from repro.report.names import listed, subject
 from repro.report.run.programs import PROGRAMS
 from repro.utils.grouping import by_key
 from repro.utils.i18n import N_, Translate
-from repro.utils.stats import Interval
 
 NAMED = {PUBLISHED: N_("port"), TUNED: N_("tuned")}
 """The programs within a sentence."""
@@ -96,7 +95,7 @@ def _against(_: Translate, host: MeasuredHost) -> str:
 
 def by_model(_: Translate, host: MeasuredHost) -> list[str]:
     """For each model in its published precision and each baseline, what each program has of its throughput."""
-    rows = [row for row in current(host.ratios) if row.unit.case_in_precision]
+    rows = comparable(host.ratios)
     return [
         _("**{subject}** over `{baseline}`, {gpus}: {programs}").format(
             subject=subject(group[0].unit),
@@ -112,7 +111,7 @@ def by_model(_: Translate, host: MeasuredHost) -> list[str]:
 
 def over_published(_: Translate, host: MeasuredHost) -> str:
     """What each program has of the published throughput, by model; empty if no case ran in its published configuration."""
-    every = [(case, row) for case, by_program in factors(host) for row in by_program.values()]
+    every = [(case, row) for case, by_program in factors(host) for row in by_program.values() if not row.shared]
     parts = [
         _("{subject}: {programs}").format(
             subject=model,
@@ -156,12 +155,14 @@ def sizes(_: Translate, rows: Iterable[HostRow]) -> str:
 
 
 def _programs_over(_: Translate, rows: list[HostRow]) -> Iterable[str]:
-    """The lowest and highest ratio of each program, the interval that holds all intervals, and the numbers of sessions."""
+    """The lowest and highest ratio of each program, and the numbers of sessions."""
     for program in KINDS:
         mine = [row for row in rows if row.unit.program == program]
         if mine:
-            yield _("{program} {values} ({sure})").format(
-                program=_(NAMED[program]), values=ratio_span(mine, two_decimals), sure=_sure(_, mine, two_decimals)
+            yield _("{program} {values} ({sessions})").format(
+                program=_(NAMED[program]),
+                values=ratio_span(mine, two_decimals),
+                sessions=_sessions(_, mine, two_decimals),
             )
 
 
@@ -174,16 +175,12 @@ def _short_factor(value: float) -> str:
     return numbers.significant(value, 2)
 
 
-def _sure(_: Translate, rows: list[HostRow], written: Written) -> str:
-    """The ends of all intervals of rows, and how many sessions these are of; beside the steady state the rule's ratio."""
+def _sessions(_: Translate, rows: list[HostRow], written: Written) -> str:
+    """How many sessions rows are of; beside the steady state the rule's ratio."""
     sessions = numbers.span(map(str, sorted(len(row.sessions) for row in rows)))
     if by_rule := span_by_rule(rows, written):
         sessions = _("{n}, steady; by the rule {ratio}").format(n=sessions, ratio=by_rule)
-    intervals = [row.ratio.interval for row in rows if row.ratio and isinstance(row.ratio.interval, Interval)]
-    if not intervals:
-        return _("n\u00a0=\u00a0{n}").format(n=sessions)
-    low, high = min(interval.low for interval in intervals), max(interval.high for interval in intervals)
-    return _("95%: {low}–{high}, n\u00a0=\u00a0{n}").format(low=written(low), high=written(high), n=sessions)
+    return _("n\u00a0=\u00a0{n}").format(n=sessions)
 
 
 def _factors(_: Translate, published: list[tuple[str, float]]) -> Iterable[str]:
@@ -195,14 +192,14 @@ def _factors(_: Translate, published: list[tuple[str, float]]) -> Iterable[str]:
 
 def scaled(_: Translate, host: MeasuredHost) -> str:
     """Scaling efficiency by model and program on each number of GPUs; empty without."""
-    rows = [row for row in current(host.efficiencies) if row.unit.case_in_precision]
+    rows = comparable(host.efficiencies)
     parts = [
-        _("{subject}, {program}, {gpus}: {values} ({sure})").format(
+        _("{subject}, {program}, {gpus}: {values} ({sessions})").format(
             subject=subject(group[0].unit),
             program=_(NAMED[group[0].unit.program]),
             gpus=gpus_count(_, group[0].unit.world_size),
             values=ratio_span(group, numbers.percentage),
-            sure=_sure(_, group, numbers.percentage),
+            sessions=_sessions(_, group, numbers.percentage),
         )
         for group in by_key(rows, lambda row: (subject(row.unit), row.unit.program, row.unit.world_size)).values()
     ]
@@ -269,11 +266,11 @@ def how_to_read(_: Translate, host: MeasuredHost) -> str:
     over = _(
         "Throughput over that of each baseline, lowest to highest of the configurations; above 1 OneFlow is faster."
     )
-    sure = _("In parentheses 95% intervals and the number n of sessions ({method}).").format(
+    sessions = _("In parentheses the number n of sessions; the tables below have 95% intervals ({method}).").format(
         method=link(_, "ratios", _("programs, baselines and intervals"))
     )
     ratios = by_model(_, host)
-    texts = [*([over] if ratios else []), *([sure] if ratios or scaled(_, host) else [])]
+    texts = [*([over] if ratios else []), *([sessions] if ratios or scaled(_, host) else [])]
     return _joined(_, texts)
 
 

@@ -52,10 +52,17 @@ def outof(good: int, of: int) -> Cell:
     return Cell(f"{good} / {of}", good / of if of else math.nan, tone="good" if good == of else "bad")
 
 
-def least_to_most(values: Iterable[float], written: Written = numbers.ratio) -> Cell:
-    """The lowest and the highest of several values; one if they read the same."""
+def least_to_most(ratios: Iterable[float]) -> Cell:
+    """The lowest and the highest of several ratios; one if they read the same."""
+    ordered = sorted(ratios)
+    return Cell(numbers.span(map(numbers.ratio, ordered)), ordered[0]) if ordered else NONE
+
+
+def differences(_: Translate, values: Iterable[float]) -> Cell:
+    """The same of relative differences, with their signs."""
     ordered = sorted(values)
-    return Cell(numbers.span(map(written, ordered)), ordered[0]) if ordered else NONE
+    first, last = (numbers.signed_percentage(value) for value in (ordered[0], ordered[-1]))
+    return Cell(first if first == last else _("{first} to {last}").format(first=first, last=last), ordered[0])
 
 
 def interval(row: HostRow, written: Written = numbers.ratio) -> str:
@@ -69,15 +76,18 @@ def ends(row: HostRow) -> tuple[float, float] | None:
     return (over_sessions.low, over_sessions.high) if isinstance(over_sessions, Interval) else None
 
 
+def marks(_: Translate, row: HostRow) -> list[str]:
+    """What a row's figure is marked with: that it is of older code, or of a host that another program used as well."""
+    return [text for text, marked in ((_("older code"), not row.current), (_("shared host"), row.shared)) if marked]
+
+
 def with_interval(_: Translate, row: HostRow | None, written: Written = numbers.ratio) -> Cell:
-    """A row's ratio, with its interval, how many sessions it is of, and whether it is of the steady state, of older code or of
-    a host that another program used as well."""
+    """A row's ratio, with its interval, how many sessions it is of, whether it is of the steady state, and its marks."""
     if row is None or row.ratio is None:
         return NONE
     sessions = _("n\u00a0=\u00a0{n}").format(n=len(row.sessions))
     by_rule = _("steady; by the rule {ratio}").format(ratio=written(row.by_rule)) if row.in_steady_state else ""
-    marks = (by_rule, "" if row.current else _("older code"), _("shared host") if row.shared else "")
-    parts = filter(None, (interval(row, written), sessions, *marks))
+    parts = filter(None, (interval(row, written), sessions, by_rule, *marks(_, row)))
     return Cell(written(row.ratio.value), row.ratio.value, note=_(", ").join(parts))
 
 

@@ -14,7 +14,7 @@ from repro.report.host.cells import SHORT_PROGRAMS
 from repro.report.host.configurations import Configuration, baselines, configurations
 from repro.report.host.correctness import shown_figures
 from repro.report.host.coverage import covered_cases
-from repro.report.host.measured import current, memories, over_pytorch
+from repro.report.host.measured import current, memories, over_pytorch, published_mib
 from repro.report.host.megatron import megatron_figure
 from repro.report.host.results import MeasuredHost
 from repro.report.host.rows import HostRow
@@ -102,12 +102,15 @@ def _memory(host: MeasuredHost) -> FigureSpec:
     rows = memories(host)
     programs = [program for program in KINDS if any(program in row.by_program for row in rows)]
 
+    def mib(of_case: dict[str, HostRow], program: str) -> float | None:
+        return of_case[program].memory_mib if program in of_case else None
+
     def chart(_: Translate) -> DotChart:
         return DotChart(
             _("Memory, published and measured"),
             _("MiB per GPU"),
             tuple(row.case.name for row in rows),
-            tuple((row.published, *(row.by_program.get(program) for program in programs)) for row in rows),
+            tuple((published_mib(case), *(mib(of_case, program) for program in programs)) for case, of_case in rows),
             (_("published, V100"), *(_(TITLES[program]) for program in programs)),
             decimals=0,
             styles=styles((AS_PUBLISHED, *(NAMES[program] for program in programs))),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from repro.analysis.cross_hardware import TOLERANCES, published_scaling
+from repro.analysis.cross_hardware import TOLERANCES, HardwareComparison, published_scaling
 from repro.analysis.relations import layout_text
 from repro.models.programs import KINDS, PUBLISHED, TUNED
 from repro.models.variants import MEGATRON
@@ -26,7 +27,7 @@ from repro.report.host.configurations import (
 )
 from repro.report.host.coverage import same_configuration
 from repro.report.host.results import MeasuredHost
-from repro.report.host.rows import HostRow, middle
+from repro.report.host.rows import HostRow
 from repro.report.method import link
 from repro.report.names import subject
 from repro.report.run.programs import PROGRAMS
@@ -93,6 +94,11 @@ def current(rows: Iterable[HostRow]) -> list[HostRow]:
 def over_pytorch(host: MeasuredHost) -> list[HostRow]:
     """The rows of OneFlow over PyTorch with the newest code; those over Megatron-Core are by layout, on their own."""
     return [row for row in current(host.ratios) if row.base.label not in MEGATRON]
+
+
+def comparable(rows: Iterable[HostRow]) -> list[HostRow]:
+    """The rows of OneFlow with the newest code, alone on its host, in the precision of the case that it is or is derived from."""
+    return [row for row in current(rows) if row.unit.case_in_precision and not row.shared]
 
 
 def ratio_span(rows: Iterable[HostRow], written: Written) -> str:
@@ -260,7 +266,7 @@ def _every_layout(_: Translate, rows: list[HostRow]) -> Section:
         Field(_("Expected (samples/s)"), lambda row: row.expected, tables.measured),
         Field(_("Measured / expected"), lambda row: cells.with_interval(_, row), numeric=True),
         Field(_("Goal"), lambda row: cells.goal(_, row)),
-        Field(_("GPU memory (MiB)"), lambda row: middle(result.memory_mib for result in row.results), count),
+        Field(_("GPU memory (MiB)"), lambda row: row.memory_mib, count),
         Field(_("Runs"), lambda row: cells.runs_of(_, row), minor=True),
     ]
     caption = _(
@@ -271,34 +277,44 @@ def _every_layout(_: Translate, rows: list[HostRow]) -> Section:
 
 
 def _marked(_: Translate, row: HostRow) -> Cell:
-    """The throughput of a row, marked where only older code was measured."""
-    return replace(tables.measured(row.throughput), note="" if row.current else _("older code"))
+    """The throughput of a row with its marks."""
+    return replace(tables.measured(row.throughput), note=_(", ").join(cells.marks(_, row)))
 
 
-@dataclass(frozen=True)
-class CaseMemory:
-    """The published memory of a case, and what each program used here, MiB per GPU."""
+class CaseRows(NamedTuple):
+    """A case, and the row of each program that says most about it."""
 
     case: Case
-    published: float
-    by_program: dict[str, float]
+    by_program: dict[str, HostRow]
 
 
-def memories(host: MeasuredHost) -> list[CaseMemory]:
-    """The cases whose memory was published and that ran in their published configuration with the newest code, by its newest run.
+def _rows_of_cases(host: MeasuredHost, cases_of: Callable[[HostRow], Iterable[str]]) -> list[CaseRows]:
+    """The cases that rows with the newest code have, in the order of the catalogue."""
+    by_case: dict[str, dict[str, HostRow]] = {}
+    for row in sorted(host.configurations, key=_weight):
+        if not row.unit.baseline_of and host.is_current(row.runs[-1], row.unit):
+            for name in cases_of(row):
+                by_case.setdefault(name, {})[row.unit.program] = row
+    return [CaseRows(case, by_case[case.name]) for case in host.catalogue.ported if case.name in by_case]
+
+
+def _weight(row: HostRow) -> tuple:
+    """Orders rows of one case and program: what reads its input as the published program did, then the most sessions, is last."""
+    unit = row.unit
+    return unit.reads_files, bool(unit.stands_for), not row.shared, len(row.sessions), row.runs[-1].age
+
+
+def memories(host: MeasuredHost) -> list[CaseRows]:
+    """The cases whose memory was published and that ran in their published configuration.
 
     The number of iterations may differ: it does not change what a training allocates.
     """
-    by_case: dict[str, CaseMemory] = {}
-    for kept_run in sorted(host.measured, key=lambda kept_run: kept_run.age):
-        for result in kept_run.results:
-            case = same_configuration(result.unit)
-            is_current = host.is_current(kept_run, result.unit)
-            if case and case.published.memory_mib and result.memory_mib and is_current:
-                memory_of_case = CaseMemory(case, float(case.published.memory_mib), {})
-                by_case.setdefault(case.name, memory_of_case).by_program[result.unit.program] = result.memory_mib
-    order = [case.name for case in host.catalogue.ported]
-    return sorted(by_case.values(), key=lambda one: order.index(one.case.name))
+
+    def cases_of(row: HostRow) -> list[str]:
+        case = same_configuration(row.unit)
+        return [case.name] if case and case.published.memory_mib and row.memory_mib else []
+
+    return _rows_of_cases(host, cases_of)
 
 
 def memory(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Section]:
@@ -313,12 +329,12 @@ def _memory_published(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> 
     fields = _case_fields(
         _,
         rows,
-        lambda row: replace(count(row.published), claim=claim_id(row.case.name, MEMORY)),
+        lambda row: replace(count(published_mib(row.case)), claim=claim_id(row.case.name, MEMORY)),
         _memory_cell,
     )
     caption = _(
-        "Memory per GPU in MiB, of cases that ran in their published layout, precision and batch size; in parentheses the "
-        "difference from the published figure ({method})."
+        "Memory per GPU in MiB, median over runs, of cases that ran in their published layout, precision and batch size; in "
+        "parentheses the difference from the published figure ({method})."
     ).format(method=link(_, "memory", _("how it is counted")))
     table = tables.table("memory", rows, fields, caption)
     return [Section("memory", _("How much memory?"), (*figures_of(drawn, "memory"), table))]
@@ -326,13 +342,13 @@ def _memory_published(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> 
 
 def _case_fields(
     _: Translate,
-    rows: Sequence[CaseMemory] | Sequence[CaseFactor],
-    published: Callable[[Any], Cell],
-    measured: Callable[..., Cell],
+    rows: Sequence[CaseRows],
+    published: Callable[[CaseRows], Cell],
+    measured: Callable[[CaseRows, str], Cell],
 ) -> tuple[Field, ...]:
     """A case, what was published of it, and what each program that any of the rows has gave; a dash without."""
 
-    def of_program(row: CaseMemory | CaseFactor, program: str) -> Cell:
+    def of_program(row: CaseRows, program: str) -> Cell:
         return measured(row, program) if program in row.by_program else tables.NONE
 
     programs = [program for program in KINDS if any(program in row.by_program for row in rows)]
@@ -346,9 +362,14 @@ def _case_fields(
     )
 
 
-def _memory_cell(row: CaseMemory, program: str) -> Cell:
-    mib = row.by_program[program]
-    return replace(count(mib), note=numbers.signed_percentage(relative_difference(mib, row.published)))
+def published_mib(case: Case) -> float:
+    """The published memory of a case that has one."""
+    return float(case.published.memory_mib or math.nan)
+
+
+def _memory_cell(row: CaseRows, program: str) -> Cell:
+    mib = row.by_program[program].memory_mib or math.nan
+    return replace(count(mib), note=numbers.signed_percentage(relative_difference(mib, published_mib(row.case))))
 
 
 SHOWN_ON_PHONES = 3
@@ -358,13 +379,11 @@ SHOWN_ON_PHONES = 3
 def _memory_pytorch(_: Translate, host: MeasuredHost) -> list[Section]:
     """Memory of the programs and the baselines; nothing if none is known."""
     ratios = current(host.ratios)
+    every = {row.measurements[-1].configuration: row.memory_mib for row in host.configurations}
     columns_mib: dict[str, dict[str, float]] = {}
     for row in ratios:
-        for title, results in (
-            (_(SHORT_PROGRAMS[row.unit.program]), row.results),
-            (row.base.label, row.bases),
-        ):
-            mib = middle(result.memory_mib for result in results)
+        for title, side in ((_(SHORT_PROGRAMS[row.unit.program]), row.results[-1]), (row.base.label, row.bases[-1])):
+            mib = every.get(row.measurements[-1].configuration_of(side))
             if mib is not None:
                 columns_mib.setdefault(title, {})[configuration_name(row)] = mib
     if not columns_mib:
@@ -393,10 +412,7 @@ def transfers(_: Translate, host: MeasuredHost) -> list[Section]:
     blocks: list[Block] = []
     if rows := factors(host):
         blocks.append(_factor_table(_, rows))
-    compared = [comparison for _kept_run, comparison in host.comparisons]
-    if compared:
-        kinds = dict.fromkeys(comparison.kind for comparison in compared)
-        groups = [[comparison for comparison in compared if comparison.kind == kind] for kind in kinds]
+    if groups := by_key(_independent_of_speed(host), lambda comparison: comparison.kind):
         fields = (
             Field(_("What"), lambda mine: _(COMPARED[mine[0].kind])),
             Field(
@@ -407,15 +423,15 @@ def transfers(_: Translate, host: MeasuredHost) -> list[Section]:
             Field(_("Tolerance"), lambda mine: TOLERANCES[mine[0].kind], share),
             Field(
                 _("Difference"),
-                lambda mine: least_to_most((comparison.difference for comparison in mine), numbers.signed_percentage),
+                lambda mine: cells.differences(_, (comparison.difference for comparison in mine)),
                 numeric=True,
                 minor=True,
             ),
         )
-        caption = _("What does not depend on how fast a GPU is: of the port, for each case and run ({method}).").format(
+        caption = _("Figures that do not depend on how fast the GPU is, for the port, one per case ({method}).").format(
             method=link(_, "comparable", _("what can be compared"))
         )
-        blocks.append(tables.table("transfers", groups, fields, caption))
+        blocks.append(tables.table("transfers", groups.values(), fields, caption))
     return (
         [Section("transfers", _("How does it compare with the published V100 results?"), tuple(blocks))]
         if blocks
@@ -423,22 +439,20 @@ def transfers(_: Translate, host: MeasuredHost) -> list[Section]:
     )
 
 
-class CaseFactor(NamedTuple):
-    """A case that ran in its published configuration, and the row of each program with which it did."""
+def _independent_of_speed(host: MeasuredHost) -> list[HardwareComparison]:
+    """What of the port does not depend on how fast a GPU is; memory as its table has it."""
+    memory_of_port = [
+        HardwareComparison("memory", case.name, None, published_mib(case), mib, TOLERANCES["memory"])
+        for case, by_program in memories(host)
+        if (row := by_program.get(PUBLISHED)) and (mib := row.memory_mib)
+    ]
+    others = [comparison for comparison in host.comparisons if comparison.kind != "memory"]
+    return sorted((*others, *memory_of_port), key=lambda comparison: list(TOLERANCES).index(comparison.kind))
 
-    case: Case
-    by_program: dict[str, HostRow]
 
-
-def factors(host: MeasuredHost) -> list[CaseFactor]:
-    """The cases that ran in their published configuration, in the order of the catalogue."""
-    by_case: dict[str, dict[str, HostRow]] = {}
-    for row in host.configurations:
-        unit = row.unit
-        if unit.stands_for and not unit.baseline_of and host.is_current(row.runs[-1], unit):
-            for name in unit.stands_for:
-                by_case.setdefault(name, {})[unit.program] = row
-    return [CaseFactor(case, by_case[case.name]) for case in host.catalogue.ported if case.name in by_case]
+def factors(host: MeasuredHost) -> list[CaseRows]:
+    """The cases that ran in their published configuration and measuring rule."""
+    return _rows_of_cases(host, lambda row: row.unit.stands_for)
 
 
 def factor(case: Case, row: HostRow) -> float:
@@ -446,15 +460,15 @@ def factor(case: Case, row: HostRow) -> float:
     return row.throughput / float(case.published.throughput)
 
 
-def _factor_table(_: Translate, rows: list[CaseFactor]) -> Table:
-    def measured_cell(row: CaseFactor, program: str) -> Cell:
+def _factor_table(_: Translate, rows: list[CaseRows]) -> Table:
+    def measured_cell(row: CaseRows, program: str) -> Cell:
         of_program = row.by_program[program]
         note = _("× {factor}, n\u00a0=\u00a0{n}").format(
             factor=numbers.significant(factor(row.case, of_program)), n=len(of_program.sessions)
         )
-        return replace(tables.measured(of_program.throughput), note=note)
+        return replace(tables.measured(of_program.throughput), note=_(", ").join((note, *cells.marks(_, of_program))))
 
-    def published_cell(row: CaseFactor) -> Cell:
+    def published_cell(row: CaseRows) -> Cell:
         throughput = row.case.published.throughput
         return Cell(str(throughput), float(throughput), claim=claim_id(row.case.name, THROUGHPUT))
 

@@ -43,6 +43,7 @@ from repro.runs.files import PREFLIGHT, RecordError, RunPath, gpu_samples, names
 from repro.runs.record import Run
 from repro.runs.sessions import sessions, span
 from repro.runs.unit import Unit
+from repro.utils.grouping import by_key
 from repro.utils.i18n import LANGUAGES
 from repro.utils.paths import DATA
 from repro.utils.stats import median
@@ -157,15 +158,21 @@ class MeasuredHost:
         )
 
     @cached_property
-    def comparisons(self) -> list[tuple[KeptRun, HardwareComparison]]:
-        """The comparisons of each run with published figures, of units with the newest code."""
-        return [
-            (kept_run, comparison)
+    def comparisons(self) -> list[HardwareComparison]:
+        """The port's comparisons with published figures, with the newest code and alone on the host: one per case.
+
+        Each has the median over runs.
+        """
+        every = (
+            comparison
             for kept_run in self.measured
+            if not self.is_shared(kept_run)
             for units in ({result.unit.name: result.unit for result in kept_run.results},)
             for comparison in kept_run.judgement.comparisons
             if all(self.is_current(kept_run, units[name]) for name in comparison.units)
-        ]
+        )
+        groups = by_key(every, lambda comparison: (comparison.kind, comparison.case, comparison.against)).values()
+        return [replace(group[-1], measured=median([one.measured for one in group]), repeated=None) for group in groups]
 
     def _relations(self, of: Callable[[Iterable[Result]], list[Relation]]) -> Iterator[RunRatio]:
         for kept_run in self.measured:

@@ -100,6 +100,10 @@ class RunRatio:
         """What makes measurements of several runs one row: configurations, how they were measured, programs, GPUs."""
         return self._named([configuration(side.unit) for side in (self.result, self.base) if side])
 
+    def configuration_of(self, side: Result) -> str:
+        """The same of one side by itself, over nothing."""
+        return self._named([configuration(side.unit)])
+
     @property
     def own(self) -> str:
         """What is trained, whatever it is over, for however many iterations and however many of them make a row."""
@@ -203,6 +207,12 @@ class HostRow:
         """The throughput of what the row is over, samples/s; ValueError where it is over an expectation."""
         return geometric_mean(self._by_session(lambda measurement: self._speed(measurement.base)))
 
+    @property
+    def memory_mib(self) -> float | None:
+        """The median of the runs' memory, MiB per GPU; None if no run has any."""
+        measured = [result.memory_mib for result in self.results if result.memory_mib is not None]
+        return median(measured) if measured else None
+
     def _speed(self, result: Result | None) -> float | None:
         if result is None:
             return None
@@ -263,12 +273,6 @@ def _by_rule(measurement: RunRatio) -> float | None:
 
 def _steady(measurement: RunRatio) -> float | None:
     return measurement.steady
-
-
-def middle(values: Iterable[float | None]) -> float | None:
-    """The median over runs of what is known; None if nothing is."""
-    known_values = [value for value in values if value is not None]
-    return median(known_values) if known_values else None
 
 
 def _kind(unit: Unit) -> tuple:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from repro.analysis.bench import examine
 from repro.planning.plan import BASELINE_PARITY_TOLERANCE, PARITY_ITERATIONS, PARITY_TOLERANCE
 from repro.published.rules import Rule
-from repro.published.trainer_config import SYNTHETIC
 from repro.report.document import Block, Cell, Section, Table, Text
 from repro.report.run.baselines import within_sections
 from repro.report.run.data import ReportData
@@ -114,8 +113,7 @@ def _results(_: Translate, data: ReportData) -> Section:
 
 
 def _stands_for_nothing(_: Translate, unit: Unit) -> str:
-    read = unit.config.data.kind != SYNTHETIC
-    return _("the port's reader, not compared with anything") if read else _("reference for parity only")
+    return _("the port's reader, not compared with anything") if unit.reads_files else _("reference for parity only")
 
 
 def _parity(_: Translate, data: ReportData) -> Section:

@@ -29,7 +29,7 @@ from repro.runs.unit import Unit
 UNITS = {THROUGHPUT: "samples/s", SPEEDUP: "×", MEMORY: "MiB"}
 PUBLISHED_CLUSTER = "v100x32"
 AS_PUBLISHED, OTHERWISE, DERIVED, NOT_RUN = "as-published", "tuned", "derived", "not-run"
-"""How far a claim was measured: by the port, by the tuned program only, only in a derived form of its case, not at all."""
+"""What has run that has a claim's figure: the port, the tuned program only, only a derived form of its case, nothing."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class MeasuredClaim:
     """What a host's newest run with a case gives for a claim; `value` is in the unit of the claim.
 
     `program` is "published" or "tuned"; `repeats` is how many attempts succeeded; `row` names the row of `results.csv`.
+    `shared` is whether another program used the host's processors meanwhile.
     """
 
     host: str
@@ -46,6 +47,7 @@ class MeasuredClaim:
     repeats: int
     row: str
     verdict: Verdict | None
+    shared: bool = False
 
     @property
     def gpu(self) -> str:
@@ -122,7 +124,7 @@ def claims(audit: Audit, hosts: Sequence[MeasuredHost]) -> list[Claim]:
         report = material.catalogue.report(case.report)
         for metric, printed in _printed(case):
             expected, within = _expected(metric, case, planned, material.cases)
-            measured = tuple(_measured(hosts, case, metric))
+            ran = tuple(_measured(hosts, case, metric))
             all_claims.append(
                 Claim(
                     case,
@@ -132,8 +134,8 @@ def claims(audit: Audit, hosts: Sequence[MeasuredHost]) -> list[Claim]:
                     findings=tuple(_findings(audit, case, metric)),
                     expected=expected,
                     within=within,
-                    measured=measured,
-                    coverage=coverage(measured, _derived(hosts, case, metric)),
+                    measured=tuple(measured for measured in ran if not measured.shared),
+                    coverage=coverage(ran, _derived(hosts, case, metric)),
                     minutes=60 * planned[case.name].first_look_hours if case.ported else None,
                     gpu=material.cluster(report)["hardware"]["gpu"],
                     allowed=tolerance(case, material.catalogue).value,
@@ -180,28 +182,34 @@ def _findings(audit: Audit, case: Case, metric: str) -> Iterator[Finding]:
 
 
 def _measured(hosts: Iterable[MeasuredHost], case: Case, metric: str) -> Iterator[MeasuredClaim]:
-    """The newest run of each host and program that ran this very case."""
+    """The newest run of each host and program that ran this very case.
+
+    One that shared the host's processors is taken only where no other has it, one on synthetic batches only where none of
+    these reads files.
+    """
     for host in hosts:
         newest: dict[str, MeasuredClaim] = {}
-        for kept_run in host.measured:
-            for result in kept_run.results:
-                unit = result.unit
-                if case.name not in unit.stands_for or unit.baseline_of or not result.throughputs:
-                    continue
-                value = _value(kept_run, case, metric, result.throughput, result.memory_mib)
-                if value is not None:
-                    verdicts = (verdict for verdict in kept_run.judgement.verdicts if verdict.case == case.name)
-                    verdict = next(verdicts, None) if metric == THROUGHPUT else None
-                    program, repeats = unit.program, len(result.throughputs)
-                    newest[program] = MeasuredClaim(
-                        host.name,
-                        kept_run,
-                        program=program,
-                        value=value,
-                        repeats=repeats,
-                        row=unit.name,
-                        verdict=verdict,
-                    )
+        results = [
+            (kept_run, result)
+            for kept_run in host.measured
+            for result in kept_run.results
+            if case.name in result.unit.stands_for and not result.unit.baseline_of and result.throughputs
+        ]
+        results.sort(key=lambda pair: (not host.is_shared(pair[0]), pair[1].unit.reads_files))
+        for kept_run, result in results:
+            value = _value(kept_run, case, metric, result.throughput, result.memory_mib)
+            if value is not None:
+                verdicts = (verdict for verdict in kept_run.judgement.verdicts if verdict.case == case.name)
+                newest[result.unit.program] = MeasuredClaim(
+                    host.name,
+                    kept_run,
+                    program=result.unit.program,
+                    value=value,
+                    repeats=len(result.throughputs),
+                    row=result.unit.name,
+                    verdict=next(verdicts, None) if metric == THROUGHPUT else None,
+                    shared=host.is_shared(kept_run),
+                )
         yield from newest.values()
 
 
@@ -236,11 +244,11 @@ def _units_with(host: MeasuredHost, metric: str) -> Iterator[Unit]:
                 yield result.unit
 
 
-def coverage(measured: Sequence[MeasuredClaim], derived: bool) -> str:
-    """How far a claim was measured; `derived` is whether a training that was derived from its case has the figure."""
-    if any(measurement.program == PUBLISHED for measurement in measured):
+def coverage(ran: Sequence[MeasuredClaim], derived: bool) -> str:
+    """How far a claim was brought; `derived` is whether a training that was derived from its case has the figure."""
+    if any(measurement.program == PUBLISHED for measurement in ran):
         return AS_PUBLISHED
-    if measured:
+    if ran:
         return OTHERWISE
     return DERIVED if derived else NOT_RUN
 

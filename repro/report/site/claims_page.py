@@ -42,7 +42,8 @@ def build(language: str, claims: Sequence[Claim], comparisons: Sequence[dict]) -
         _(
             "“Modelled” is what the performance model expects on the published V100 cluster; for × 1.10, nine in ten cases lie "
             "between 1/1.10 and 1.10 times that. “Measured” is the newest kept run of exactly this case, by the port of the "
-            "published program if that has run. Only the port on V100s can show whether OneFlow 0.8.0 reaches a published speed."
+            "published program if that has run, reading files if any did; runs next to which another program used the host's "
+            "processors do not count. Only the port on V100s can show whether OneFlow 0.8.0 reaches a published speed."
         )
     )
     cases = [_case(_, list(group)) for _name, group in groupby(claims, key=lambda claim: claim.case.name)]

@@ -11,7 +11,7 @@ from repro.published.audit.findings import PEERS
 from repro.published.comparisons import Comparison, comparisons
 from repro.report.host.results import MeasuredHost
 from repro.report.host.run import KeptRun
-from repro.report.site.claims import AS_PUBLISHED, DERIVED, NOT_RUN, OTHERWISE, MeasuredClaim, command, measured_columns
+from repro.report.site.claims import MeasuredClaim, command, coverage, measured_columns
 
 METRIC = "ratio"
 PROGRAMS = {"Megatron-LM": "megatron-unfused"}
@@ -19,12 +19,16 @@ PROGRAMS = {"Megatron-LM": "megatron-unfused"}
 
 
 class BesidePeer(NamedTuple):
-    """What a kept run of a host has of OneFlow, and its throughput over that of a peer's program in the same training."""
+    """What a kept run of a host has of OneFlow, and its throughput over that of a peer's program in the same training.
+
+    `shared` is whether another program used the host's processors meanwhile.
+    """
 
     host: str
     kept_run: KeptRun
     ours: Result
     ratio: float
+    shared: bool
 
 
 def comparison_rows(audit: Audit, hosts: Sequence[MeasuredHost]) -> list[dict]:
@@ -37,10 +41,12 @@ def _row(comparison: Comparison, audit: Audit, hosts: Iterable[MeasuredHost]) ->
     peer, case = comparison.peer, comparison.case
     findings = [finding.id for finding in audit.of(PEERS) if finding.place.row == peer.name]
     pairs = list(_pairs(comparison, hosts))
+    ran = list(_measured(comparison, pairs))
     measured = max(
-        _measured(comparison, pairs), key=lambda claim: (claim.program != "tuned", claim.kept_run.run.id), default=None
+        (claim for claim in ran if not claim.shared),
+        key=lambda claim: (claim.program != "tuned", claim.kept_run.run.id),
+        default=None,
     )
-    beside = DERIVED if pairs else NOT_RUN
     return {
         "id": comparison.id,
         "report": case.report if case else peer.reports[-1],
@@ -55,7 +61,7 @@ def _row(comparison: Comparison, audit: Audit, hosts: Iterable[MeasuredHost]) ->
         "source": peer.url,
         "place": f"OneFlow {comparison.version} {comparison.oneflow} / {peer.framework} {peer.version} {peer.throughput} {peer.unit}",
         "audit": "; ".join(findings) or "consistent",
-        "coverage": beside if measured is None else OTHERWISE if measured.program == "tuned" else AS_PUBLISHED,
+        "coverage": coverage(ran, bool(pairs)),
         **measured_columns(measured),
         "check": f"{command([case])} BASELINES={PROGRAMS[peer.framework]}"
         if case and peer.framework in PROGRAMS
@@ -75,7 +81,8 @@ def _pairs(comparison: Comparison, hosts: Iterable[MeasuredHost]) -> Iterator[Be
                 theirs = others.get(ours.unit.tuned_of or ours.unit.name)
                 of_case = case.name in (*ours.unit.stands_for, *ours.unit.derived_from)
                 if of_case and not ours.unit.baseline_of and ours.throughput and theirs and theirs.throughput:
-                    yield BesidePeer(host.name, kept_run, ours, ours.throughput / theirs.throughput)
+                    ratio = ours.throughput / theirs.throughput
+                    yield BesidePeer(host.name, kept_run, ours, ratio, host.is_shared(kept_run))
 
 
 def _measured(comparison: Comparison, pairs: Iterable[BesidePeer]) -> Iterator[MeasuredClaim]:
@@ -91,4 +98,5 @@ def _measured(comparison: Comparison, pairs: Iterable[BesidePeer]) -> Iterator[M
                 repeats=repeats,
                 row=unit.name,
                 verdict=None,
+                shared=pair.shared,
             )

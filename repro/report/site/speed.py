@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,7 +14,7 @@ from repro.report import numbers, tables
 from repro.report.document import Cell, Table
 from repro.report.host.answer import sizes, two_decimals
 from repro.report.host.configurations import configuration_name
-from repro.report.host.measured import current, ratio_span, span_by_rule
+from repro.report.host.measured import comparable, ratio_span, span_by_rule
 from repro.report.host.results import MeasuredHost
 from repro.report.host.rows import HostRow
 from repro.report.method import link
@@ -60,7 +60,7 @@ def comparisons(hosts: Sequence[MeasuredHost]) -> list[FrameworkRatios]:
     of_hosts = [
         FrameworkRatios(host, tuple(rows))
         for host in hosts
-        for rows in by_key(_comparable(host.ratios), lambda row: (subject(row.unit), _framework(row))).values()
+        for rows in by_key(comparable(host.ratios), lambda row: (subject(row.unit), _framework(row))).values()
     ]
     order = list(FRAMEWORKS)
     return sorted(of_hosts, key=lambda compared: (compared.model, order.index(compared.framework)))
@@ -212,7 +212,7 @@ def _outcome(row: HostRow) -> str | None:
 
 def scaling(_: Translate, hosts: Sequence[MeasuredHost]) -> str:
     """One sentence on data parallel efficiency, lowest to highest of the ports; empty if no port ran on several GPUs."""
-    rows = [row for host in hosts for row in _comparable(host.efficiencies) if row.unit.program == PUBLISHED]
+    rows = [row for host in hosts for row in comparable(host.efficiencies) if row.unit.program == PUBLISHED]
     if not rows:
         return ""
     by_rule = span_by_rule(rows, numbers.percentage)
@@ -225,11 +225,6 @@ def scaling(_: Translate, hosts: Sequence[MeasuredHost]) -> str:
         efficiency=ratio_span(rows, numbers.percentage),
         marks=_(" (steady state; {by_rule} by the report's rule)").format(by_rule=by_rule) if by_rule else "",
     )
-
-
-def _comparable(rows: Iterable[HostRow]) -> list[HostRow]:
-    """The rows of OneFlow with the newest code, alone on its host, in the precision of the case that it is or is derived from."""
-    return [row for row in current(rows) if row.unit.case_in_precision and not row.shared]
 
 
 def _framework(row: HostRow) -> str:

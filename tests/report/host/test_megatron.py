@@ -11,7 +11,7 @@ from repro.published.figures import load_peers
 from repro.report.charts.series import AS_PUBLISHED, PORT, style
 from repro.report.document import Figure
 from repro.report.host import page as host_page
-from repro.report.host.answer import believed, by_model
+from repro.report.host.answer import believed, by_model, scaled
 from repro.report.host.figures import figure_specs
 from repro.report.host.measured import over_pytorch
 from repro.report.host.megatron import FUSED, UNFUSED, by_layout, layout_rows, megatron_figure
@@ -131,7 +131,10 @@ def test_the_words_and_the_first_screen_have_every_baseline(megatron_host):
     words = by_model(ENGLISH, megatron_host)
     assert [text.split("`")[1] for text in words] == sorted(EVERY_BASELINE, key=lambda name: (name[:1] != "m", name))
     (megatron,) = (text for text in words if "over `megatron`" in text)
-    assert megatron.startswith("**GPT AMP** over `megatron`, 1, 2 and 4 GPUs: port 1.06 (95%: ")
+    assert megatron.startswith("**GPT AMP** over `megatron`, 1, 2 and 4 GPUs: port 1.06 (n\xa0=\xa02")
+    assert not any("95%" in text for text in (*words, scaled(ENGLISH, megatron_host))), (
+        "a range has no interval of its own"
+    )
     assert believed(ENGLISH, megatron_host).startswith(
         "Every comparison has an interval over several sessions. Nothing"
     )

@@ -179,10 +179,15 @@ def with_tuned(kept, code):
 def test_a_superseded_tuned_unit_leaves_the_published_programs_comparison(host, kept):
     old, new = with_tuned(again(kept, 1, code="a"), "a"), with_tuned(again(kept, 2, code="a"), "b")
     found = over(host, old, new)
-    about = [(run.run.id, each.kind) for run, each in found.comparisons if each.case == ONE_GPU]
-    assert about == [("run-1", "memory"), ("run-2", "memory")]
-    programs = again(kept, 2, code="b")
-    assert [run.run.id for run, each in over(host, again(kept, 1, code="a"), programs).comparisons] == ["run-2"]
+    first, second = (run.judgement.comparisons[0] for run in (old, new))
+    assert (first.kind, first.case) == ("memory", ONE_GPU)
+    (both,) = found.comparisons
+    assert (both.kind, both.case, both.measured) == ("memory", ONE_GPU, (first.measured + second.measured) / 2)
+    old = replace(
+        again(kept, 1, code="a"), judgement=replace(old.judgement, comparisons=(replace(first, measured=1.0),))
+    )
+    (newest,) = over(host, old, again(kept, 2, code="b")).comparisons
+    assert newest.measured == kept.judgement.comparisons[0].measured != 1.0, "that of older code does not count"
 
 
 def test_an_older_run_beside_another_baseline_is_superseded(host, kept):

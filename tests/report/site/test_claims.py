@@ -96,6 +96,23 @@ def test_a_measurement_of_the_published_program_counts_more_than_a_newer_one_of_
     assert best(replace(claim, measured=())) is None
 
 
+def test_what_ran_beside_another_program_is_no_measurement(content):
+    """The memory and throughput of resnet50_0808_1n4g_bs160 by the port come from such a run alone."""
+    shared = {kept.run.id for host in content.hosts for kept in host.measured if host.is_shared(kept)}
+    assert shared and shared.isdisjoint(each.kept_run.run.id for claim in content.claims for each in claim.measured)
+    alone = {claim.id: best(claim) for claim in content.claims}
+    assert {alone[f"resnet50_0808_1n4g_bs160/{metric}"].program for metric in ("throughput", "memory")} == {"tuned"}
+    rows = [*frame(content.claims).to_dict("records"), *comparison_rows(content.audit, content.hosts)]
+    assert shared.isdisjoint(row["run"] for row in rows)
+
+
+def test_a_run_on_synthetic_batches_is_no_claims_measurement_where_one_read_files(content):
+    h100 = next(host for host in content.hosts if host.name == "h100")
+    earlier = replace(h100, runs=tuple(kept for kept in h100.runs if kept.run.id < "20261128"))
+    measured = next(claim for claim in claims(content.audit, [earlier]) if claim.id == "bert_1n1g_bs96/throughput")
+    assert best(measured).kept_run.run.id == "20261127-200806-all-full"
+
+
 def test_only_a_verdict_gives_an_outcome(content):
     for claim in content.claims:
         for each in claim.measured:
@@ -151,12 +168,15 @@ def test_a_comparison_is_measured_by_the_runs_that_have_both_programs(content):
     )
     as_megatron = replace(other, unit=replace(other.unit, variant="megatron-unfused"))
     run = SimpleNamespace(results=[ours, as_megatron], gpus=kept.gpus, run=kept.run)
-    hosts = [SimpleNamespace(name=name, measured=[run])]
+    hosts = [SimpleNamespace(name=name, measured=[run], is_shared=lambda kept_run: False)]
     rows = {each["id"]: each for each in comparison_rows(content.audit, hosts)}
     row = rows[f"{ours.unit.stands_for[0]}/over-megatron-lm"]
     assert float(row["measured"]) == pytest.approx(ours.throughput / other.throughput, rel=1e-5)
     assert (row["row"], row["run"], row["verdict"]) == (ours.unit.name, kept.run.id, "none")
     assert {each["verdict"] for each in rows.values() if each is not row} == {"not-measured"}
+    beside = [SimpleNamespace(name=name, measured=[run], is_shared=lambda kept_run: True)]
+    hidden = {each["id"]: each for each in comparison_rows(content.audit, beside)}[row["id"]]
+    assert (hidden["coverage"], hidden["measured"], hidden["verdict"]) == (row["coverage"], None, "not-measured")
     case = ours.unit.stands_for[0]
     run.results[0] = replace(ours, unit=replace(ours.unit, stands_for=(), derived_from=(case,)))
     shrunk = {each["id"]: each for each in comparison_rows(content.audit, hosts)}[row["id"]]
@@ -201,8 +221,10 @@ def test_which_claim_a_column_has_or_concerns():
 
 def test_a_claim_is_covered_by_what_has_its_own_figure(content):
     """A case whose throughput was measured on several GPUs only has no measured speed-up."""
-    for claim in content.claims:
-        assert (claim.coverage in (AS_PUBLISHED, OTHERWISE)) == bool(claim.measured), claim.id
+    whole = claims(content.audit, [replace(host, notes=replace(host.notes, shared=())) for host in content.hosts])
+    for claim, of_any_run in zip(content.claims, whole, strict=True):
+        assert claim.coverage == of_any_run.coverage, claim.id
+        assert (claim.coverage in (AS_PUBLISHED, OTHERWISE)) == bool(of_any_run.measured), claim.id
     by_case = {}
     for claim in content.claims:
         by_case.setdefault(claim.case.name, {})[claim.metric] = claim.coverage

@@ -1,0 +1,58 @@
+"""Figures of the kept runs beside the published ones: which runs they are of, and where the page says so."""
+
+from dataclasses import replace
+
+import pytest
+
+from repro.report.host.answer import by_model
+from repro.report.host.cells import differences
+from repro.report.host.measured import factors, memory, transfers
+from repro.utils.i18n import catalogue
+
+
+@pytest.fixture(scope="module")
+def h100(content):
+    """A copy, since what is computed of it here follows another performance model than the site's."""
+    return replace(next(host for host in content.hosts if host.name == "h100"))
+
+
+def test_the_result_in_words_leaves_out_what_ran_beside_another_program_and_the_table_marks_it(h100):
+    _ = catalogue("en").gettext
+    without = replace(h100, notes=replace(h100.notes, shared=()))
+    resnet = "**ResNet50 fp32** over `pytorch`, {}: port "
+    assert any(text.startswith(resnet.format("1 GPU")) for text in by_model(_, h100))
+    assert any(text.startswith(resnet.format("1 and 4 GPUs") + "0.98") for text in by_model(_, without))
+    marked = {row[0].text: row for row in transfers(_, h100)[0].blocks[0].rows}["resnet50_0808_1n4g_bs160"]
+    assert marked[2].note.endswith(", shared host") and "shared host" not in marked[3].note
+    rows = [row for of_case in factors(h100) for row in of_case.by_program.values()]
+    assert [row.unit.name for row in rows if row.shared] == ["resnet50_0808_1n4g_bs160"]
+
+
+def test_a_case_has_the_figures_of_the_runs_that_read_files(h100):
+    """Runs on synthetic batches are newer than some of those that read files."""
+    for name in ("resnet50_0808_1n1g_bs128", "bert_1n1g_bs96", "DP_1x1x1_2_1536x16"):
+        (port,) = (of.by_program["published"] for of in factors(h100) if of.case.name == name)
+        assert port.unit.reads_files and len(port.sessions) == 3
+    ours = [row for row in h100.configurations if row.unit.stands_for and row.unit.program == "published"]
+    assert sum(not row.unit.reads_files for row in ours) == 3
+
+
+def test_memory_is_the_same_in_every_table_and_counted_once_per_case(content):
+    _ = catalogue("en").gettext
+    for host in content.hosts:
+        published, beside_baselines = (section.blocks[-1] for section in memory(_, host, []))
+        by_name = {row[0].text: row for row in beside_baselines.rows}
+        titles = [column.title for column in beside_baselines.columns]
+        both = [row for row in published.rows if row[0].text in by_name]
+        for row in both:
+            for program, cell in zip(("Port", "Tuned"), row[2:], strict=True):
+                assert by_name[row[0].text][titles.index(program)].text == cell.text, row[0].text
+        assert len(both) > 2
+        (agreeing,) = (row for row in transfers(_, host)[0].blocks[1].rows if row[0].text == "memory (MiB)")
+        assert agreeing[1].text.endswith(f" / {sum(row[2].text != '–' for row in published.rows)}")
+
+
+def test_a_range_of_differences_has_words_between_its_signs():
+    assert differences(catalogue("en").gettext, [0.143, -0.013]).text == "−1.3% to +14.3%"
+    assert differences(catalogue("zh").gettext, [0.143, -0.013]).text == "−1.3% 至 +14.3%"
+    assert differences(catalogue("en").gettext, [0.0421, 0.0419]).text == "+4.2%"
