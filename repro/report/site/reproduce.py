@@ -108,7 +108,7 @@ def _without_gpu(_: Translate, hosts: Sequence[MeasuredHost]) -> Section:
     ]
     columns = (
         Column(_("Run")),
-        Column(_("Takes"), minor=True),
+        Column(_("Takes")),
         Column(_("Checks"), minor=True),
         Column(_("Expected result")),
     )
@@ -193,7 +193,7 @@ def _hardware(_: Translate, claims: Sequence[Claim]) -> Section:
             _("a verdict on each of {n} cases").format(n=len(every)),
         ),
     )
-    columns = (Column(_("You have")), Column(_("Run")), Column(_("Takes"), minor=True), Column(_("You get")))
+    columns = (Column(_("You have")), Column(_("Run")), Column(_("Takes")), Column(_("You get")))
     caption = _("Hours are for {n} repeats per case, after which a verdict can be reached.").format(n=repeats)
     first = Text(
         _(
