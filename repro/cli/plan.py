@@ -46,6 +46,7 @@ def plan(
     if format == "json":
         print_json(plan_json(rows, described, repeats))
         return
+    print(f"expected on {described.name}" + ("; CLUSTER= names another" if cluster == PUBLISHED else "") + "\n")
     print_table(*plan_table(rows), plan_summary(rows, described, repeats))
 
 

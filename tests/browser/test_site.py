@@ -225,10 +225,13 @@ def test_the_audit_shows_every_column_on_a_desktop_and_the_first_ones_on_a_phone
 
 
 @pytest.mark.parametrize("language", ("en", "zh"))
-def test_the_first_screens_result_is_whole_on_a_phone(opened, address, language):
-    """Both ratios are seen without scrolling within the table."""
-    page = opened(address("index", language), width=390)
+@pytest.mark.parametrize(
+    "name, table", [("index", "speed"), ("claims", "claims"), ("reproduce", "without-gpu"), ("reproduce", "hardware")]
+)
+def test_a_table_that_answers_a_readers_question_is_whole_on_a_phone(opened, address, name, table, language):
+    """Both ratios, what was measured, and what to run are seen without scrolling within the table."""
+    page = opened(address(name, language), width=390)
     sizes = page.evaluate(
-        "(table => [table.scrollWidth, table.parentElement.clientWidth])(document.querySelector('[data-table=speed]'))"
+        f"(table => [table.scrollWidth, table.parentElement.clientWidth])(document.querySelector('[data-table={table}]'))"
     )
     assert 200 < sizes[0] <= sizes[1]

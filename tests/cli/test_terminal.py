@@ -44,6 +44,11 @@ def test_every_case_has_its_whole_name_on_one_line(name):
     assert [word for word in first_words if word in {case.name for case in CASES}] == [case.name for case in CASES]
 
 
+def test_a_plan_begins_with_the_cluster_it_is_for():
+    assert lines_of("plan", MODEL="bert")[:2] == ["expected on v100x32; CLUSTER= names another", ""]
+    assert lines_of("plan", MODEL="bert", CLUSTER="v100-16-edrx1")[:2] == ["expected on v100-16-edrx1", ""]
+
+
 def test_published_figures_are_whole():
     rows = {line.split()[0]: line.split() for line in lines_of("cases") if line}
     for case in CASES:

@@ -133,3 +133,9 @@ def test_numbers_that_words_agree_with_are_counted():
     assert not wrong
     assert uncounted('_("{n:case|cases} of {m}").format(n=len(cases), m=3)') == ["1: n"]
     assert uncounted('CASES = N_("{n:case|cases}")\n_(CASES).format(n=n)\n_("{n}").format(n=n)') == ["2: n"]
+
+
+def test_a_status_means_the_same_in_both_languages():
+    """“No verdict” says that nothing was judged, not that nothing can be compared."""
+    _ = catalogue("zh").gettext
+    assert _("no verdict") == "未判定" and "判定" in _("Why there is no verdict on speed:")

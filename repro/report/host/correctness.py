@@ -243,7 +243,7 @@ def profile(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Secti
         Field(_("Baseline"), lambda pair: pair.other.label),
         Field("OneFlow (ms)", lambda pair: _iteration(_, pair.ours), numeric=True),
         Field(_("Baseline (ms)"), lambda pair: _iteration(_, pair.theirs), numeric=True),
-        Field(_("Kernels slower than the baseline's by most"), lambda pair: _slower_in(_, pair)),
+        Field(_("Kernel class furthest behind the baseline"), lambda pair: _slower_in(_, pair)),
     )
     caption = _("One traced iteration on rank 0's GPU ({method}).").format(
         method=method.link(_, "profiles", _("what the columns say"))

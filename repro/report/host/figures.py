@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from repro.models.programs import KINDS, PUBLISHED, TUNED
 from repro.published.cases import Catalogue
 from repro.report.charts.coverage import CoverageChart
@@ -34,7 +36,7 @@ def figure_specs(host: MeasuredHost) -> list[FigureSpec]:
     """All figures that the host has rows for."""
     specs = []
     if over_pytorch(host):
-        specs.append(_ratios(host))
+        specs += _ratios(host)
     specs += megatron_figure(host)
     specs += efficiency_figures(
         (row.base, row.unit, row.ratio.value) for row in current(host.efficiencies) if row.ratio
@@ -44,8 +46,8 @@ def figure_specs(host: MeasuredHost) -> list[FigureSpec]:
     return [*specs, *shown_figures(host)]
 
 
-def _ratios(host: MeasuredHost) -> FigureSpec:
-    """The ratios of each configuration to the baselines, a panel for each program; the published precision comes first."""
+def _ratios(host: MeasuredHost) -> list[FigureSpec]:
+    """The ratios of each configuration to the baselines, a figure for each program; the published precision comes first."""
     rows = over_pytorch(host)
     shown = configurations(rows)
     dropped = len(shown) - MOST_ROWS
@@ -56,21 +58,19 @@ def _ratios(host: MeasuredHost) -> FigureSpec:
     programs = [program for program in KINDS if any(row.unit.program == program for row in rows)]
     groups = by_key(shown, lambda one: name(family(one.unit.report)))
 
-    def points(one: Configuration, program: str) -> tuple[ForestPoint, ...]:
-        return tuple(_point(index, row) for index, baseline in enumerate(series) if (row := one.of(program, baseline)))
+    def row_of(one: Configuration, program: str) -> ForestRow:
+        over = enumerate(one.of(program, baseline) for baseline in series)
+        return ForestRow(one.name, tuple(_point(index, row) for index, row in over if row))
 
-    def chart(_: Translate) -> ForestChart:
+    def chart(_: Translate, program: str) -> ForestChart:
+        drawn = {
+            heading: tuple(row for one in mine if (row := row_of(one, program)).points)
+            for heading, mine in groups.items()
+        }
         return ForestChart(
-            _("OneFlow compared with PyTorch"),
+            _("OneFlow compared with PyTorch: {program}").format(program=_(SHORT_PROGRAMS[program])),
             _("OneFlow throughput / PyTorch throughput in the same run, logarithmic scale"),
-            panels=tuple(_(SHORT_PROGRAMS[program]) for program in programs),
-            groups=tuple(
-                (
-                    heading,
-                    tuple(ForestRow(one.name, tuple(points(one, program) for program in programs)) for one in mine),
-                )
-                for heading, mine in groups.items()
-            ),
+            groups=tuple((heading, mine) for heading, mine in drawn.items() if mine),
             series=tuple(_("over {baseline}").format(baseline=baseline) for baseline in series),
             styles=styles(series),
         )
@@ -85,7 +85,7 @@ def _ratios(host: MeasuredHost) -> FigureSpec:
             )
         return text
 
-    return FigureSpec("ratios", chart, caption)
+    return [FigureSpec(f"ratios-{program}", partial(chart, program=program), caption) for program in programs]
 
 
 def _case_precision(unit: Unit) -> str:

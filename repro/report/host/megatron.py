@@ -166,11 +166,10 @@ def megatron_figure(host: MeasuredHost) -> list[FigureSpec]:
         groups: dict[str, list[ForestRow]] = {}
         for row in drawn:
             heading = _("{shape} (hidden size x layers)").format(shape=row.shape)
-            groups.setdefault(heading, []).append(ForestRow(_layout(_, row).text, (points(row),)))
+            groups.setdefault(heading, []).append(ForestRow(_layout(_, row).text, points(row)))
         return ForestChart(
             _("GPT by layout, compared with Megatron"),
             _("throughput / that of {baseline} in the same run, logarithmic scale").format(baseline=UNFUSED),
-            panels=("",),
             groups=tuple((heading, tuple(mine)) for heading, mine in groups.items()),
             series=tuple(named[name] for name in series),
             styles=styles(series),

@@ -9,11 +9,13 @@ from repro.planning.derived import NO_PORT
 from repro.planning.plan import verdict_looks
 from repro.published.claim_ids import MEMORY, METRICS, SPEEDUP, THROUGHPUT, anchor
 from repro.report.document import Block, Cell, Code, Document, Items, Section, Table, Text
+from repro.report.numbers import significant
 from repro.report.published.audit import SEVERITIES
 from repro.report.run.programs import PROGRAMS
 from repro.report.run.verdicts import OUTCOMES
 from repro.report.site.claims import AS_PUBLISHED, DERIVED, NOT_RUN, OTHERWISE, UNITS, Claim, MeasuredClaim, best
-from repro.report.tables import Field, count, number, table
+from repro.report.site.speed import short_name
+from repro.report.tables import NONE, Field, count, number, table
 from repro.utils.i18n import N_, Counted, Translate, catalogue
 
 NAMES = {THROUGHPUT: N_("throughput"), SPEEDUP: N_("speed-up"), MEMORY: N_("memory")}
@@ -134,7 +136,9 @@ def _expected(claim: Claim) -> Cell:
 
 def _measured(claim: Claim) -> Cell:
     measured = best(claim)
-    return number(measured.value if measured else None, lambda value: _like(value, claim))
+    if measured is None:
+        return NONE
+    return Cell(significant(measured.value), measured.value, note=short_name(measured.gpu))
 
 
 def _like(value: float, claim: Claim) -> str:

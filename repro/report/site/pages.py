@@ -81,7 +81,7 @@ def navigation(_: Translate, hosts: Sequence[MeasuredHost]) -> tuple[tuple[str, 
         ("published", _("Published")),
         *((f"host-{name}", gpu) for name, gpu in speed.short_names(hosts).items()),
         ("method", _("Method")),
-        ("model", _("Model")),
+        ("model", _("Performance model")),
         ("reproduce", _("Reproduce")),
     )
 

@@ -109,7 +109,7 @@ def _without_gpu(_: Translate, hosts: Sequence[MeasuredHost]) -> Section:
     ]
     columns = (
         Column(_("Run")),
-        Column(_("Takes"), minor=True),
+        Column(_("Takes")),
         Column(_("Checks"), minor=True),
         Column(_("Expected result")),
     )
@@ -192,7 +192,7 @@ def _hardware(_: Translate, claims: Sequence[Claim]) -> Section:
             _("a verdict on each of {n} cases").format(n=len(every)),
         ),
     )
-    columns = (Column(_("You have")), Column(_("Run")), Column(_("Takes"), minor=True), Column(_("You get")))
+    columns = (Column(_("You have")), Column(_("Run")), Column(_("Takes")), Column(_("You get")))
     caption = _(
         "Hours are for {n} repeats per case, after which a verdict can be reached. V100s with 32 GB run everything, but "
         "without a verdict."

@@ -83,8 +83,8 @@ def table(_: Translate, hosts: Sequence[MeasuredHost]) -> Table | None:
     fields = (
         Field(_("Model and framework"), titled),
         Field(_("Measured on"), measured_on),
-        Field(_("Port / fastest"), partial(_range, _, PUBLISHED), numeric=True),
-        Field(_("Tuned / fastest"), partial(_range, _, TUNED), numeric=True),
+        Field(_("Port / fastest current baseline"), partial(_range, _, PUBLISHED), numeric=True),
+        Field(_("Tuned / fastest current baseline"), partial(_range, _, TUNED), numeric=True),
         Field(_("Port / baseline as published"), partial(_range, _, PUBLISHED, unfused=True), numeric=True, minor=True),
     )
     caption = _(
@@ -98,9 +98,9 @@ def how_to_read(_: Translate) -> str:
     """What the numbers of the table are."""
     return _(
         "Lowest to highest of the configurations. n: sessions behind the least measured of "
-        "them; one session says nothing about another machine or day. Fastest: the fastest baseline that was measured in the "
-        "run, with fused attention, Megatron-Core without the kernels of Transformer Engine and Apex. As published: a "
-        "baseline that computes what the published programs did. The port reads files as the published program did, all "
+        "them; one session says nothing about another machine or day. Fastest current baseline: the fastest that was measured "
+        "in the run, with fused attention, Megatron-Core without the kernels of Transformer Engine and Apex. As published: a "
+        "baseline that computes what the published programs did; it counts as no current one, even where it was faster. The port reads files as the published program did, all "
         "others train on synthetic batches. OneFlow calls a newer cuBLAS and cuDNN than its own through libraries of this "
         "project ({method}). Runs next to which another program used the host's processors are on the host's page only."
     ).format(method=link(_, "programs", _("each of them"), "reports/"))
@@ -111,10 +111,15 @@ def gpu(host: MeasuredHost) -> str:
     return next((kept_run.gpus[0]["name"] for kept_run in host.measured if kept_run.gpus), host.name)
 
 
+def short_name(gpu: str) -> str:
+    """A GPU's model without maker and memory, such as H100; the whole name where it has none."""
+    return match[0] if (match := MODEL.search(gpu)) else gpu
+
+
 def short_names(hosts: Sequence[MeasuredHost]) -> dict[str, str]:
     """By host, its GPUs' model without maker and memory, such as H100; the whole name where two would be called the same."""
     whole = {host.name: gpu(host) for host in hosts}
-    models = {name: (match[0] if (match := MODEL.search(gpus)) else gpus) for name, gpus in whole.items()}
+    models = {name: short_name(gpus) for name, gpus in whole.items()}
     shared = Counter(models.values())
     return {name: model if shared[model] == 1 else whole[name] for name, model in models.items()}
 

@@ -17,8 +17,9 @@ LONG = "A title that says more than there is room for in one line of a figure: "
 UNIT = "2D_PP_2x8x2_512_2304x24.iter20.as_1x2x2.fp32.tuned (pytorch-channels-last)"
 POINTS = ((1, 1.0), (8, 0.967), (32, 0.93))
 CHARTS = [
-    ForestChart(LONG, LONG, (WIDE,) * 2, ((WIDE, (ForestRow(NAME, ((ForestPoint(0, 0.9, (0.8, 1.0)),), ())),)),), (WIDE, NAME)),
-    ForestChart("t", "s", ("",), ((f"{WIDE} (hidden size x layers)", (ForestRow("1x1", ((ForestPoint(0, 0.9, None),),)),)),), (WIDE,)),
+    ForestChart(LONG, LONG, ((WIDE, (ForestRow(NAME, (ForestPoint(0, 0.9, (0.8, 1.0)),)),)),), (WIDE, NAME)),
+    ForestChart("t", "s", ((f"{WIDE} (hidden size x layers)", (ForestRow("1x1", (ForestPoint(0, 0.9, None),)),)),), (WIDE,)),
+    ForestChart("t", "s", (("GPT", (ForestRow(NAME, (ForestPoint(0, 0.13, None), ForestPoint(0, 16.0, None))),)),), (WIDE,)),
     CoverageChart("t", "s", tuple(CoveredCase(WIDE, NAME, n, 0) for n in (1, 8)), ("a", "b", "c", "d"), "GPUs"),
     BarChart(LONG, LONG, (NAME, WIDE), (Panel("", ((12565.0, 12565.0), (1.0, None))),), (WIDE, NAME), limit=(WIDE, 13000.0)),
     DotChart("t", "s", (NAME, WIDE), ((12565.0, 3.0), (1.0, 2.0)), (WIDE, NAME), notes=("+15.2%", "−0.3%")),

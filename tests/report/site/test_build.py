@@ -268,6 +268,8 @@ def test_the_artifact_appendix_begins_with_what_needs_no_gpu_and_leads_to_the_me
         ids = [section.id for section in document.sections]
         assert ids[:3] == ["start", "without-gpu", "hardware"]
         commands = [row[0].text for row in document.sections[1].blocks[0].rows]
+        minor = [column.minor for column in document.sections[1].blocks[0].columns]
+        assert minor == [False, False, True, False], "a phone shows what takes how long"
         assert "`make audit CHECK=1`" in commands
         for host in content.hosts:
             assert (f"`make verify HOST={host.name}`" in commands) == bool(host.measured)

@@ -142,6 +142,23 @@ def test_the_page_shows_every_row_of_the_file_and_says_how_many_it_has(content, 
     assert {rows, *shown.values()} <= set(map(int, re.findall(r"\d+", document.lead)))
 
 
+def test_a_measured_figure_has_four_digits_and_its_gpu_beside_it(content):
+    """A phone shows neither the column of the hardware nor that of the GPUs."""
+    (table,) = [
+        block
+        for section in claims_page.build("en", content.claims, ()).sections
+        for block in section.blocks
+        if getattr(block, "id", "") == "claims"
+    ]
+    place = [column.title for column in table.columns].index("Measured")
+    assert not table.columns[place].minor
+    shown = list(zip(content.claims, (row[place] for row in table.rows), strict=True))
+    measured = [cell for claim, cell in shown if claim.measured]
+    assert {cell.note for cell in measured} == {"H100", "H200"}
+    assert all(len(cell.text.replace(".", "").lstrip("0")) == 4 for cell in measured if "." in cell.text)
+    assert {cell.text for claim, cell in shown if not claim.measured} == {"–"}
+
+
 def test_a_comparison_has_its_ratio_its_finding_and_how_to_check_it(content):
     rows = {each["id"]: each for each in comparison_rows(content.audit, content.hosts)}
     one = rows["DP_1x1x1_2_1536x16/over-megatron-lm"]
