@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from repro.cli.settings import Exit, Invocation, OptionError, exit_statuses, task
 from repro.images.stack import ImageStack
-from repro.runs.record import RUNS
+from repro.runs.record import RUNS, check_creatable
 from repro.utils.errors import BAD_INPUT, FAILED
 from repro.utils.output import TerminalColumn, print_table
 from repro.utils.paths import named_by_time
@@ -161,11 +161,17 @@ def _cluster(name: str | None) -> Cluster:
     return load_cluster(name)
 
 
-@fingerprint.checks
 def _check_named(values: Mapping[str, Any]) -> None:
     """Refuse a task without the cluster that it needs."""
     if not values["cluster"]:
         _cluster(None)
+
+
+@fingerprint.checks
+def _check_fingerprint(values: Mapping[str, Any]) -> None:
+    """Refuse a task without the cluster that it needs, and a place for the result that cannot be written."""
+    _check_named(values)
+    check_creatable(values["runs"])
 
 
 @task(
@@ -211,11 +217,15 @@ def provision(
 
 @provision.checks
 def _check_meant(values: Mapping[str, Any]) -> None:
-    """Refuse parts that there are not, and provisioning where not exactly one cluster can be meant."""
+    """Refuse parts that there are not, a place for the fingerprints that cannot be written, and provisioning where not
+    exactly one cluster can be meant.
+    """
     from repro.cluster.inventory import own_inventories
     from repro.cluster.provision import ROLES, checked_names
 
     checked_names("TAGS", values["tags"] or "", ROLES)
+    if not values["check"]:
+        check_creatable(values["runs"])
     if len(own_inventories()) != 1:
         _check_named(values)
 

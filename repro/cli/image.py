@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,8 +12,10 @@ from repro.cli.options import SourceOptions
 from repro.cli.settings import Exit, Invocation, OptionError, exit_statuses, task
 from repro.images.recipes import RecipeStack
 from repro.images.stack import IMAGE_STACKS, ImageStack, Libraries
+from repro.runs.record import check_creatable
 from repro.utils.errors import FAILED
 from repro.utils.output import print_table
+from repro.utils.printable import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,8 +40,6 @@ def _stacks(stack: str | None) -> list[str]:
 def _sources(options: SourceOptions) -> Sources:
     from repro.images.build import Sources
 
-    if options.ca and not Path(options.ca).is_file():
-        raise OptionError(f"CA={options.ca}: no such file; it has the CA certificates that the build trusts")
     return Sources(**{name: value or "" for name, value in vars(options).items()})
 
 
@@ -250,10 +251,6 @@ def kit(
     from repro.planning.datasets import datasets_for
 
     chosen = _architectures(arch)
-    if kit.resolve() == stack.KIT:
-        raise OptionError(
-            f"KIT={kit}: there a checkout keeps what it says of the kit that it was set up from; take another folder"
-        )
     folders: list[Path] = []
     if libraries and stack.needs_newer_libraries(chosen):
         folders = list(_newer(load_pins(), ["cu102-modern"], cublas, cudnn).values())
@@ -304,11 +301,23 @@ def _architectures(arch: tuple[int, ...]) -> tuple[int, ...]:
     return chosen
 
 
+compile_kernels.checks(lambda values: _architectures(values["arch"]))
+
+
 @kit.checks
-@compile_kernels.checks
-def _check_architectures(values: Mapping[str, Any]) -> None:
-    """Refuse no architecture, and one that is too old."""
+def _check_kit(values: Mapping[str, Any]) -> None:
+    """Refuse architectures that there are not, and a folder that is there or cannot be made."""
+    from repro.images import stack
+
+    folder = values["kit"]
     _architectures(values["arch"])
+    if folder.resolve() == stack.KIT:
+        raise OptionError(
+            f"KIT={folder}: there a checkout keeps what it says of the kit that it was set up from; take another folder"
+        )
+    if folder.exists():
+        raise OptionError(f"KIT={one_line(str(folder))}: it exists already; remove it or name another folder")
+    check_creatable(folder, "KIT")
 
 
 @task(stack="compile in this stack's image, cu102 or cu102-modern (default: in the local environment)")

@@ -14,6 +14,7 @@ from repro.images.runtime import check_runtime
 from repro.images.stack import AnyStack, Libraries
 from repro.runs.record import RUNS
 from repro.utils.errors import PlanError
+from repro.utils.printable import one_line
 
 LOCAL = ("BASELINE_PYTHON", "CUBLAS", "CUDNN", "IMAGE", "JOBS", "STACK")
 """Options that mean something on one machine only."""
@@ -73,6 +74,14 @@ class SourceOptions:
     debian: str | None = None
     debian_security: str | None = None
     ca: str | None = None
+
+    @staticmethod
+    def check(values: Mapping[str, Any]) -> None:
+        """Refuse a file of certificates that there is not."""
+        if values["ca"] and not Path(values["ca"]).is_file():
+            raise PlanError(
+                f"CA={one_line(values['ca'])}: no such file; it has the CA certificates that the build trusts"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

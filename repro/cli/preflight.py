@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from repro.cli.options import LibraryOptions
 from repro.cli.settings import Exit, Invocation, task
-from repro.runs.record import RUNS
+from repro.runs.record import RUNS, check_creatable
 from repro.utils.errors import FAILED
 from repro.utils.paths import named_by_time
 from repro.utils.signals import heed_signals
@@ -64,9 +64,13 @@ def preflight(
 
 @preflight.checks
 def _check_only(values: Mapping[str, Any]) -> None:
-    """Refuse checks that there are not; those of a cluster are known once its inventory is read."""
+    """Refuse checks that there are not, and a place for the results that cannot be written.
+
+    The checks of a cluster are known once its inventory is read.
+    """
     from repro.preflight.framework import choose
 
+    check_creatable(values["runs"])
     if not values["cluster"]:
         choose(_checks(Path(), {}, None), values["only"])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from repro.cli.settings import Exit, Invocation, OptionError, exit_statuses, task
-from repro.runs.record import RUNS
+from repro.runs.record import RUNS, check_creatable
 from repro.utils.errors import FAILED
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ def report(
     chosen = _run(run, runs)
     target = report_folder(chosen, runs)
     own = target == chosen.path
+    if not own:
+        check_creatable(runs)
     in_use = occupied(chosen) if own else contextlib.nullcontext()
     with in_use, exit_statuses(FAILED), reading(chosen.path):
         require(chosen)

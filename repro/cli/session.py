@@ -17,6 +17,7 @@ from repro.cli.options import LibraryOptions, RunOptions, RuntimeOptions, refuse
 from repro.cli.settings import Exit, Invocation, exit_statuses
 from repro.targets import command_line
 from repro.utils.errors import FAILED, INTERRUPTED, PlanError
+from repro.utils.printable import one_line
 from repro.utils.signals import heed_signals
 
 if TYPE_CHECKING:
@@ -317,12 +318,21 @@ def chosen_cases(model: str, cases: str | None) -> tuple[Case, ...]:
 
 def trainer_command() -> tuple[str, ...]:
     """What replaces the trainer in tests: the environment variable REPRO_TRAINER_COMMAND."""
-    return tuple(shlex.split(os.environ.get("REPRO_TRAINER_COMMAND", "")))
+    return _command("REPRO_TRAINER_COMMAND")
 
 
 def baseline_command() -> tuple[str, ...]:
     """What replaces the baselines' program in tests: the environment variable REPRO_BASELINE_COMMAND."""
-    return tuple(shlex.split(os.environ.get("REPRO_BASELINE_COMMAND", "")))
+    return _command("REPRO_BASELINE_COMMAND")
+
+
+def _command(name: str) -> tuple[str, ...]:
+    """The words of a command in an environment variable; PlanError for one that no shell could read."""
+    text = os.environ.get(name, "")
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise PlanError(f"{name}={one_line(text)}: no shell reads this command: {error}") from None
 
 
 def baseline_program_of(

@@ -68,7 +68,7 @@ def inventory_folder(name_or_path: str | Path) -> Path:
                 raise ClusterError(f"{folder / name}: an inventory's hosts are in hosts.yml; {way.format(name=name)}")
         near = difflib.get_close_matches(str(name_or_path), inventory_names(), 1)
         raise ClusterError(
-            f"CLUSTER={one_line(str(name_or_path))}: no inventory {folder / 'hosts.yml'}{f'; the nearest is {near[0]}' if near else ''} "
+            f"CLUSTER={one_line(str(name_or_path))}: no inventory {one_line(str(folder / 'hosts.yml'))}{f'; the nearest is {near[0]}' if near else ''} "
             f"(there are: {', '.join(inventory_names()) or 'none'}); write one with: make new-cluster, or bring up "
             "simulated nodes with: make sim"
         )

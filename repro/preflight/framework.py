@@ -212,6 +212,8 @@ def choose(checks: Sequence[PreflightCheck], only: str | None) -> list[Preflight
     """The checks named in a comma-separated list, or all; PreflightError for an unknown name lists the known ones."""
     names = [name.strip() for name in (only or "").split(",") if name.strip()]
     known_names = [check.name for check in checks]
+    if only and not names:
+        raise PreflightError(f"ONLY={only}: name a check, or leave it out; known checks: {', '.join(known_names)}")
     for name in names:
         if name not in known_names:
             raise PreflightError(f"ONLY={name}: no such check; known checks: {', '.join(known_names)}")

@@ -42,6 +42,14 @@ MISUSES = [
     ("report", {"RUN": "/etc/passwd"}, 2, "RUN=/etc/passwd: no such run"),
     ("report", {"RUN": "/dev/zero"}, 2, "RUN=/dev/zero: no such run"),
     ("report", {"RUN": "/"}, 2, "RUN=/: no such run"),
+    ("report", {"RUN": f"{KEPT}", "RUNS": "/etc/passwd"}, 2, "^RUNS=/etc/passwd: no folder can be made there"),
+    ("preflight", {"RUNS": "/etc/passwd"}, 2, "^RUNS=/etc/passwd: no folder can be made there"),
+    ("fingerprint", {"CLUSTER": "v100x32", "RUNS": "/proc/x"}, 2, "^RUNS=/proc/x: no folder can be made there"),
+    ("provision", {"CLUSTER": "v100x32", "RUNS": "/proc/x"}, 2, "^RUNS=/proc/x: no folder can be made there"),
+    ("preflight", {"ONLY": ","}, 2, "^ONLY=,: name a check, or leave it out"),
+    ("image", {"CA": "/nowhere"}, 2, "^CA=/nowhere: no such file"),
+    ("kit", {"ARCH": "90", "KIT": "/etc"}, 2, "^KIT=/etc: it exists already; remove it or name another folder"),
+    ("kit", {"ARCH": "90", "KIT": "/dev/null/x"}, 2, "^KIT=/dev/null/x: no folder can be made there"),
     ("report", {"RUN": "x.zip"}, 2, r"RUN=x\.zip: no such archive"),
     ("report", {"RUN": "a\x1b[2Jb"}, 2, "no such run"),
     ("report", {"RUN": "x" * 5000}, 2, "no such run"),
@@ -81,10 +89,12 @@ MISUSES = [
     ("bench", {"CLUSTER": "9" * 400}, 2, "^CLUSTER=9+: no inventory"),
     ("archive", {"RUN": "9" * 400, "HOST": "h200"}, 2, "9+ … .*: no file or folder can have so long a name"),
     ("audit", {"DATA": f"/{'9' * 400}"}, 2, "^/9+ … .*: no file or folder can have so long a name"),
+    ("bench", {"CLUSTER": "a\nb"}, 2, r"^CLUSTER=a b: no inventory .*/a b/hosts\.yml"),
     ("plan", {"CLUSTER": "--help"}, 2, "CLUSTER=--help: no such cluster"),
     ("plan", {"CLUSTER": "/dev/null"}, 2, "CLUSTER=/dev/null: no such cluster"),
     ("reproduce", {}, 2, "HOST=<name>: name this machine"),
     ("reproduce", {"HOST": "x", "STEPS": "everything"}, 2, "STEPS=everything: no step everything"),
+    ("reproduce", {"HOST": "x", "STEPS": ","}, 2, "^STEPS=: name at least one of rehearse, preflight"),
     ("nothing", {}, 2, "nothing"),
 ]
 
@@ -96,6 +106,14 @@ def test_it_is_one_sentence_with_its_status(task, settings, status, message, cap
     said = capsys.readouterr().err.strip()
     assert re.search(message, said), said
     assert len(said) < 3000 and "\x1b" not in said and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["REPRO_TRAINER_COMMAND", "REPRO_BASELINE_COMMAND"])
+def test_a_command_that_no_shell_reads_is_named(name, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(name, "python '")
+    assert run("bench", [("DRY_RUN", "1"), ("SCALE", "smoke")]) == 2
+    assert capsys.readouterr().err == f"{name}=python ': no shell reads this command: No closing quotation\n"
 
 
 TASKS_OVER_RUNS = [
