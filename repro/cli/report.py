@@ -247,9 +247,11 @@ def compare(invocation: Invocation, runs: tuple[str, ...] = (), tolerance: float
 @compare.checks
 def _check_compare(values: Mapping[str, Any]) -> None:
     """Refuse other than two runs that there are."""
+    from repro.runs.files import content
     from repro.runs.record import Run
 
-    if len(values["runs"]) != 2 or len({Run.find(name, option="RUNS").path.resolve() for name in values["runs"]}) < 2:
+    names = values["runs"]
+    if len(names) != 2 or len({content(Run.find(name, option="RUNS").files / "run.json") for name in names}) < 2:
         raise OptionError('RUNS="A B": name the two runs to compare, each once; a run equals itself')
 
 

@@ -18,6 +18,7 @@ from repro.utils.paths import sha256
 MANIFEST = "manifest-sha256.txt"
 OWN = (MANIFEST, MANIFEST + SIGNATURE)
 """The record and its signature, which it does not name."""
+TAKEN_AWAY = f"no {MANIFEST}: it is a kept run whose record was taken away"
 DERIVED = re.compile(r"(report|results)\.[^/]+|verdicts\.json|figures/.+|" + re.escape(METADATA))
 LINE = re.compile(r"([0-9a-f]{64})  (\S.*)")
 
@@ -92,7 +93,7 @@ def verify(root: RunPath) -> Verification:
         raise RecordError(f"{root}: no run.json there, so it is no run's folder or archive")
     if not (root / MANIFEST).is_file():
         raise RecordError(
-            f"{root} has no {MANIFEST}: it is a kept run whose record was taken away"
+            f"{root} has {TAKEN_AWAY}"
             if (root / KEPT).is_file()
             else f"{root} has no {MANIFEST}: its run never ended. `make report RUN={root}` writes one."
         )
@@ -108,12 +109,12 @@ def verify(root: RunPath) -> Verification:
 
 
 def alterations(root: RunPath) -> list[str]:
-    """One line per measured (not derived) file that differs from the record; [] without a record.
+    """One line per measured (not derived) file that differs from the record; [] without a record, unless the run is kept.
 
     Attempts without a record, as a killed run leaves them, do not count as changes.
     """
     if not (root / MANIFEST).is_file():
-        return []
+        return [TAKEN_AWAY] if (root / KEPT).is_file() else []
     old = read_manifest(root)
     renewable = _renewable(root, old)
     verification = _differences(root, old)

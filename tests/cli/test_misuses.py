@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -114,6 +115,13 @@ def test_a_command_that_no_shell_reads_is_named(name, capsys, tmp_path, monkeypa
     monkeypatch.setenv(name, "python '")
     assert run("bench", [("DRY_RUN", "1"), ("SCALE", "smoke")]) == 2
     assert capsys.readouterr().err == f"{name}=python ': no shell reads this command: No closing quotation\n"
+
+
+def test_a_copy_of_a_run_is_not_compared_with_it(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(KEPT, tmp_path / "copy.zip")
+    assert run("compare", [("RUNS", f"{KEPT},copy.zip")]) == 2
+    assert "a run equals itself" in capsys.readouterr().err
 
 
 TASKS_OVER_RUNS = [

@@ -12,8 +12,8 @@ import pytest
 from repro.published.cases import load_catalogue
 from repro.report.run.page import render
 from repro.runs.archive import write_archive
+from repro.runs.files import KEPT, open_files
 from repro.runs.files import names as files
-from repro.runs.files import open_files
 from repro.runs.manifest import MANIFEST, alterations, read_manifest, record, verify
 from repro.runs.record import RecordError
 from tests.support.synthetic import add_attempt
@@ -34,6 +34,14 @@ def test_every_file_is_recorded_and_sha256sum_agrees(run):
     checked = subprocess.run(["sha256sum", "--check", "--strict", MANIFEST], cwd=run.folder, capture_output=True)
     assert checked.returncode == 0, checked.stderr
     assert verify(run.folder).digest == hashlib.sha256((run.folder / MANIFEST).read_bytes()).hexdigest()
+
+
+def test_a_kept_run_without_its_record_is_altered(run):
+    record(run)
+    (run.folder / MANIFEST).unlink()
+    assert alterations(run.folder) == []
+    (run.folder / KEPT).touch()
+    assert alterations(run.folder) == [f"no {MANIFEST}: it is a kept run whose record was taken away"]
 
 
 def test_a_changed_byte_in_any_file_is_found_and_named(run):
