@@ -14,12 +14,14 @@ echo "checking the files of $here"
 sum_of() { # FILE: its SHA-256, and more behind a blank; OpenSSL's is several times as fast as most of coreutils'
     openssl dgst -sha256 -r <"$1" 2>/dev/null || sha256sum <"$1"
 }
-damaged=
-[ -s SHA256SUMS ] || damaged=" SHA256SUMS"
+[ -f SHA256SUMS ] || { echo "setup: SHA256SUMS is missing; bring it over again" >&2; exit 1; }
+damaged='' listed=''
 while read -r digest name || [ -n "$digest" ]; do
-    found=$(sum_of "$name") || true
-    [ "${found%% *}" = "$digest" ] || damaged="$damaged $name"
+    listed=1 found=''
+    [ ! -f "$name" ] || found=$(sum_of "$name") || true
+    { [ -n "$name" ] && [ "${found%% *}" = "$digest" ]; } || damaged="$damaged $name"
 done <SHA256SUMS
+[ -n "$listed" ] || damaged=" SHA256SUMS"
 if [ -n "$damaged" ]; then
     echo "setup: missing or damaged:$damaged; bring these over again" >&2
     exit 1

@@ -78,6 +78,7 @@ def _copies(noises: Iterable[tuple[str, Noise]]) -> Iterator[tuple[str, str]]:
         original = next((other for other, count in shared.items() if count >= FEWEST), None)
         if original:
             yield name, original
-            continue
         for quotient in mine:
-            of_quotient.setdefault(quotient, []).append(name)
+            others = of_quotient.setdefault(quotient, [])
+            if not original or original not in others:
+                others.append(name)

@@ -29,8 +29,8 @@ GAP_S = 5.0
 """From which time on without any attempt it is remarked, in s: 0.5 is the most in kept runs that were not interrupted."""
 EARLY_S, OVERLAP_S = 0.05, 0.05
 """How far the controller's stamps may contradict each other, in s: those of a kept run never do."""
-MOST_AT_ONCE = 64
-"""How many attempts ran beside one at most: each has a node or a GPU of its own, and the published runs had four nodes."""
+MOST_PAIRS = 2_000_000
+"""How many pairs of attempts at the same time are looked at: more than 1024 have that all run together, the most of JOBS=."""
 ZONES_S, ZONE_S, STAMP_S = 15 * 3600, 900, 60
 """A run's name has local time: at most 15 hours from UTC, by a multiple of 15 minutes; and a minute for the folder."""
 
@@ -129,16 +129,17 @@ def _together(attempts: Sequence[AttemptRecord], overlap_s: float) -> set[tuple[
     """Pairs of attempts that ran at the same time, both ways round; the first of a pair was not killed with its run.
 
     The nodes of an attempt are taken before its time begins and given back after it: with a negative `overlap_s`, those
-    that were apart by less count as well. Of more than MOST_AT_ONCE at a time only the last count, so that a record
-    which claims that all attempts ran together is read in time.
+    that were apart by less count as well. It ends with MOST_PAIRS, so that a record which
+    claims that thousands of attempts ran together is read in time.
     """
     pairs, running = set(), list[AttemptRecord]()
     for attempt in sorted(attempts, key=lambda attempt: attempt.started):
         running = [earlier for earlier in running if earlier.ended > attempt.started + overlap_s]
-        running = running[-MOST_AT_ONCE:]
         for earlier in running:
             pairs |= {(earlier.folder, attempt.folder), (attempt.folder, earlier.folder)}
         running.append(attempt)
+        if len(pairs) > MOST_PAIRS:
+            break
     killed = {attempt.folder for attempt in attempts if attempt.status == INTERRUPTED}
     return {pair for pair in pairs if pair[0] not in killed}
 

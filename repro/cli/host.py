@@ -120,7 +120,7 @@ def _check_reproduce(values: Mapping[str, Any]) -> None:
     if not (host or cluster):
         raise OptionError("HOST=<name>: name this machine, such as h200x8; its page is kept under that name")
     if not steps:
-        raise OptionError(f"STEPS=: name at least one of {', '.join(STEPS)}")
+        raise OptionError(f"STEPS names no step; there are {', '.join(STEPS)}")
     if unknown := sorted(set(steps) - set(STEPS)):
         raise OptionError(f"STEPS={','.join(steps)}: no step {', '.join(unknown)}; there are {', '.join(STEPS)}")
     runs_of(host or Path(cluster).name)

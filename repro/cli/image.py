@@ -18,8 +18,6 @@ from repro.utils.output import print_table
 from repro.utils.printable import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from repro.images.build import Sources
     from repro.images.pins import Pins
 

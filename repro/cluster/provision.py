@@ -285,7 +285,8 @@ def checked_names(setting: str, names: str, known_names: Collection[str]) -> str
     """Names from a list, separated by commas; ProvisionError for one that is not in it."""
     for name in names.split(",") if names else ():
         if name not in known_names:
-            raise ProvisionError(f"{setting}={names}: there is no {name!r}; there are {', '.join(known_names)}")
+            missing = f"there is no {name!r}" if name else "a name is empty"
+            raise ProvisionError(f"{setting}={names}: {missing}; there are {', '.join(known_names)}")
     return names
 
 

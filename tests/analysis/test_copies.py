@@ -1,6 +1,7 @@
 """An attempt that is a copy of another is found by the noise of its rows, however it was moved or scaled."""
 
 import json
+import re
 
 import pytest
 
@@ -78,6 +79,13 @@ def test_of_many_copies_each_is_named_once_with_the_first():
     every = {f"a{number}": noise(scaled(rows(1, 40), 1 + number / 1e4)) for number in range(600)}
     said = [str(difference) for difference in within(every)]
     assert len(said) == 599 and all("a copy of a0 in" in line for line in said)
+
+
+def test_a_copy_of_what_a_copy_has_of_its_own_is_named():
+    own = [{**row, "iteration": row["iteration"] + 1000} for row in rows(2, 30)]
+    first, second = noise(rows(1, 30)), noise([*rows(1, 6), *own])
+    said = [str(difference) for difference in within({"a": first, "b": second, "c": noise(own)})]
+    assert [re.search("a copy of (.)", line)[1] for line in said] == ["a", "b"]
 
 
 @pytest.mark.parametrize(("equal", "named"), [(3, False), (4, True)])

@@ -385,8 +385,17 @@ def test_a_node_is_set_up_from_a_whole_bundle_only(bundle, tmp_path, openssl):
     damaged = set_up()
     assert damaged.returncode == 1 and "loaded" not in damaged.stdout
     assert "setup: missing or damaged: apt.lock trainer.lock; bring these over again" in damaged.stderr
-    (bundle / "SHA256SUMS").write_text("")
-    assert "setup: missing or damaged: SHA256SUMS;" in set_up().stderr
+    assert "cannot open" not in damaged.stderr
+    sums = bundle / "SHA256SUMS"
+    for text, message in (
+        ("", "damaged: SHA256SUMS;"),
+        ("\0" * 99, "damaged: SHA256SUMS;"),
+        ("\n", "damaged: ;"),
+        (None, "SHA256SUMS is missing;"),
+    ):
+        sums.unlink() if text is None else sums.write_text(text)
+        done = set_up()
+        assert done.returncode == 1 and "loaded" not in done.stdout and message in done.stderr
 
 
 def test_an_image_that_is_not_in_the_bundle_is_named(bundle):

@@ -79,16 +79,26 @@ def test_an_optional_part_may_stay_behind(kit, check):
     assert check(kit).returncode == 0
 
 
-@pytest.mark.parametrize("cut", ["missing", "empty", "within its last line"])
-def test_without_checksums_nothing_is_accepted(kit, check, cut):
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (None, "SHA256SUMS is missing"),
+        (lambda text: "", "SHA256SUMS lists nothing"),
+        (lambda text: "\0" * len(text), "SHA256SUMS lists nothing"),
+        (lambda text: "\n\n", "setup:  is missing"),
+        (lambda text: text[:-3], "setup: setup. is missing"),
+    ],
+    ids=["missing", "empty", "zeros", "lines without names", "cut within a line"],
+)
+def test_without_checksums_nothing_is_accepted(kit, check, damage, message):
     sums = kit / "SHA256SUMS"
-    if cut == "missing":
-        sums.unlink()
+    if damage:
+        sums.write_text(damage(sums.read_text()))
     else:
-        sums.write_text(sums.read_text()[:-3] if cut != "empty" else "")
+        sums.unlink()
     done = check(kit)
     assert done.returncode == 1
-    assert ("SHA256SUMS is missing" if cut in ("missing", "empty") else "setup: setup. is missing") in done.stderr
+    assert message in done.stderr
 
 
 PYTHON = """#!/bin/sh

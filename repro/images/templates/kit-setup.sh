@@ -46,12 +46,13 @@ end() {
 ticker=''
 trap end EXIT
 
-[ -s SHA256SUMS ] || fail "SHA256SUMS is missing or empty: without it nothing here can be checked"
+[ -f SHA256SUMS ] || fail "SHA256SUMS is missing: without it nothing here can be checked"
 
 # A part may stay behind as a whole if it is optional; of every other one, all pieces are needed.
 optional=$(sed -n "s/^optional='\(.*\)'$/\1/p" kit.conf 2>/dev/null || true)
-problems=0
+problems=0 listed=''
 while read -r digest name || [ -n "$digest" ]; do
+    listed=1
     progress "checking, now $name"
     if [ -f "$name" ]; then
         found=$(sum_of "$name")
@@ -68,6 +69,7 @@ while read -r digest name || [ -n "$digest" ]; do
     echo "setup: $name is missing" >&2
     problems=1
 done <SHA256SUMS
+[ -n "$listed" ] || fail "SHA256SUMS lists nothing: bring it over again"
 [ "$problems" = 0 ] || fail "nothing was set up"
 echo "all files are as they were packed"
 [ "$folder" != --check ] || exit 0

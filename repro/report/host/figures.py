@@ -49,11 +49,9 @@ def figure_specs(host: MeasuredHost) -> list[FigureSpec]:
 def _ratios(host: MeasuredHost) -> list[FigureSpec]:
     """The ratios of each configuration to the baselines, a figure for each program; the published precision comes first."""
     rows = over_pytorch(host)
-    shown = configurations(rows)
-    dropped = len(shown) - MOST_ROWS
-    if dropped > 0:
-        first = sorted(shown, key=lambda one: _case_precision(one.unit) != one.unit.precision)[:MOST_ROWS]
-        shown = [one for one in shown if one in first]
+    every = configurations(rows)
+    first = sorted(every, key=lambda one: _case_precision(one.unit) != one.unit.precision)[:MOST_ROWS]
+    shown = [one for one in every if one in first]
     series = baselines(rows)
     programs = [program for program in KINDS if any(row.unit.program == program for row in rows)]
     groups = by_key(shown, lambda one: name(family(one.unit.report)))
@@ -75,17 +73,20 @@ def _ratios(host: MeasuredHost) -> list[FigureSpec]:
             styles=styles(series),
         )
 
-    def caption(_: Translate) -> str:
+    def caption(_: Translate, program: str) -> str:
         text = _(
             "Above 1 OneFlow is faster. Bars are 95% intervals over sessions, cut off where they leave the scale; a hollow mark is a single session."
         )
-        if dropped > 0:
+        if dropped := sum(bool(row_of(one, program).points) for one in every if one not in first):
             text = _("{text} {more}").format(
                 text=text, more=_("Configurations that are in the table only: {n}.").format(n=dropped)
             )
         return text
 
-    return [FigureSpec(f"ratios-{program}", partial(chart, program=program), caption) for program in programs]
+    return [
+        FigureSpec(f"ratios-{program}", partial(chart, program=program), partial(caption, program=program))
+        for program in programs
+    ]
 
 
 def _case_precision(unit: Unit) -> str:

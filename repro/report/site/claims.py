@@ -184,8 +184,8 @@ def _findings(audit: Audit, case: Case, metric: str) -> Iterator[Finding]:
 def _measured(hosts: Iterable[MeasuredHost], case: Case, metric: str) -> Iterator[MeasuredClaim]:
     """The newest run of each host and program that ran this very case.
 
-    One that shared the host's processors is taken only where no other has it, one on synthetic batches only where none of
-    these reads files.
+    As on the host's page, one on synthetic batches is taken only where none reads files, and one that shared the host's
+    processors only where no other of these has it.
     """
     for host in hosts:
         newest: dict[str, MeasuredClaim] = {}
@@ -195,7 +195,7 @@ def _measured(hosts: Iterable[MeasuredHost], case: Case, metric: str) -> Iterato
             for result in kept_run.results
             if case.name in result.unit.stands_for and not result.unit.baseline_of and result.throughputs
         ]
-        results.sort(key=lambda pair: (not host.is_shared(pair[0]), pair[1].unit.reads_files))
+        results.sort(key=lambda pair: (pair[1].unit.reads_files, not host.is_shared(pair[0])))
         for kept_run, result in results:
             value = _value(kept_run, case, metric, result.throughput, result.memory_mib)
             if value is not None:

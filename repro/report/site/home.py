@@ -168,8 +168,8 @@ def _concluded(_: Translate, hosts: Sequence[MeasuredHost], claims: Sequence[Cla
         return [open_still]
     gpus = listed(_, speed.short_names([host for host in hosts if host.measured]).values())
     text = _(
-        "**What can be concluded so far**, counting the configurations on {gpus} whose 95% interval over sessions (each on "
-        "one machine at one time) excludes 1: {first}"
+        "**What can be concluded so far**: on {gpus} a comparison is decided if its 95% interval over sessions (each on one "
+        "machine at one time) excludes 1. {first}"
     )
     statements[0] = text.format(gpus=gpus, first=statements[0])
     statements[-1] = _("{text} {more}").format(text=statements[-1], more=open_still)

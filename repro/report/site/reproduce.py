@@ -148,8 +148,8 @@ def _ratios(_: Translate, hosts: Sequence[MeasuredHost]) -> Section | None:
     text = _(
         "On a GPU of the same model, `make bench PROGRAM=published,tuned BASELINES=pytorch,pytorch-compiled,pytorch-unfused` "
         "gives ratios to compare with those of [the answer](index.html); `MODEL=gpt` takes `megatron,megatron-unfused` as "
-        "well. The pages of {hosts} have every configuration, with an interval where there are several sessions. The kept "
-        "runs have `REPEATS=1` and the PyTorch that each names, given by `BASELINE_PYTHON=`; without it the pinned one is "
+        "well. The pages of {hosts} have every configuration, with an interval where there are several sessions. The "
+        "runs behind these ratios have `REPEATS=1` and the PyTorch that each names, given by `BASELINE_PYTHON=`; without it the pinned one is "
         "installed, so a difference may come from PyTorch. No published figure is judged by this."
     ).format(hosts=listed(_, [f"[{names[host.name]}](host-{host.name}.html)" for host in hosts if host.measured]))
     return Section("ratios", _("If you have one of these GPUs"), (Text(text),))
@@ -253,8 +253,8 @@ def _claims(_: Translate, claims: Sequence[Claim]) -> Section:
     )
     text = Text(
         _(
-            "A verdict needs the published hardware. ± is three times the largest noise that was published for cases of that "
-            "kind. The [claims table](claims.html) has the command of each case."
+            "A verdict needs the published hardware. ± is three times the largest published noise: of the report or the "
+            "model if it was seen in cases of that kind, else of all reports. The [claims table](claims.html) has the command of each case."
         )
     )
     return Section("claims", _("Claims, commands, expected results"), (text, Table("artifact", columns, tuple(rows))))

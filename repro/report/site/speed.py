@@ -195,13 +195,13 @@ def _outcomes(_: Translate, every: Sequence[FrameworkRatios], program: str, fram
 def _configurations(_: Translate, model: str, decided: Sequence[HostRow], mine: Sequence[HostRow]) -> str:
     """How many of a model's decided configurations are `mine`, and the baselines of these: "3 of 4 BERT fp32 …"."""
     text = (
-        _("{n} of {all} {model} configurations ({baselines})")
+        _("{n} of {all} decided {model} configurations ({baselines})")
         if len(mine) < len(decided)
-        else _("all {all} {model} configurations ({baselines})")
+        else _("all {all} decided {model} configurations ({baselines})")
         if len(mine) > 2
-        else _("both {model} configurations ({baselines})")
+        else _("both decided {model} configurations ({baselines})")
         if len(mine) > 1
-        else _("the one {model} configuration ({baselines})")
+        else _("the one decided {model} configuration ({baselines})")
     )
     baselines = listed(_, dict.fromkeys(row.base.label for row in mine))
     return text.format(model=model, n=len(mine), all=len(decided), baselines=baselines)

@@ -142,7 +142,7 @@ def test_the_home_page_says_what_the_data_says(content):
     assert re.search(r"[ :,]0 ", measured) is None, "what did not happen is not counted"
     assert "**No case has a verdict:**" in concluded
     for model in ("BERT fp32", "GPT AMP", "ResNet50 fp32"):
-        counted = rf"(the one|both|all \d+|\d+ of \d+) {model} configurations? \((pytorch|megatron)"
+        counted = rf"(the one|both|all \d+|\d+ of \d+) decided {model} configurations? \((pytorch|megatron)"
         assert len(re.findall(counted, concluded)) >= 2, "with either program"
     (section, *_rest) = home.build("en", content.audit, content.hosts, content.claims, ()).sections
     texts = [block.text for block in section.blocks if isinstance(block, Text)]
