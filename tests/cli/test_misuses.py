@@ -95,7 +95,7 @@ MISUSES = [
     ("plan", {"CLUSTER": "/dev/null"}, 2, "CLUSTER=/dev/null: no such cluster"),
     ("reproduce", {}, 2, "HOST=<name>: name this machine"),
     ("reproduce", {"HOST": "x", "STEPS": "everything"}, 2, "STEPS=everything: no step everything"),
-    ("reproduce", {"HOST": "x", "STEPS": ","}, 2, "^STEPS=: name at least one of rehearse, preflight"),
+    ("reproduce", {"HOST": "x", "STEPS": ","}, 2, "^STEPS names no step; there are rehearse, preflight"),
     ("nothing", {}, 2, "nothing"),
 ]
 
