@@ -161,6 +161,7 @@ def _cluster(name: str | None) -> Cluster:
     return load_cluster(name)
 
 
+@fingerprint.checks
 def _check_named(values: Mapping[str, Any]) -> None:
     """Refuse a task without the cluster that it needs."""
     if not values["cluster"]:
@@ -168,9 +169,8 @@ def _check_named(values: Mapping[str, Any]) -> None:
 
 
 @fingerprint.checks
-def _check_fingerprint(values: Mapping[str, Any]) -> None:
-    """Refuse a task without the cluster that it needs, and a place for the result that cannot be written."""
-    _check_named(values)
+def _check_place(values: Mapping[str, Any]) -> None:
+    """Refuse a place for the fingerprints that cannot be written."""
     check_creatable(values["runs"])
 
 
