@@ -3,12 +3,12 @@
 import re
 
 
-def table(text: str, title: str) -> list[dict]:
-    """The first table below a heading of a Markdown page, or in a folded section, a dictionary per row."""
+def table(text: str, title: str, index: int = 0) -> list[dict]:
+    """A table below a heading of a Markdown page, or in a folded section, a dictionary per row; without an index the first."""
     head = next(each for each in (f"## {title}\n", f"<summary>{title}</summary>\n") if each in text)
     section = re.split("\n## |\n</details>", text.split(head)[1])[0]
-    lines = section[section.index("\n|") + 1 :].split("\n\n")[0].splitlines()
-    head, _, *rows = [line.strip("|").split("|") for line in lines]
+    tables = [block for block in section.split("\n\n") if block.lstrip("\n").startswith("|")]
+    head, _, *rows = [line.strip("|").split("|") for line in tables[index].strip("\n").splitlines()]
     return [dict(zip(map(str.strip, head), map(str.strip, row), strict=True)) for row in rows]
 
 

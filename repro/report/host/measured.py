@@ -139,14 +139,45 @@ def comparisons(_: Translate, host: MeasuredHost) -> list[Section]:
         Field(_("Compared with (samples/s)"), lambda pair: pair[0].base_throughput, tables.measured, minor=True),
         Field(_("Ratio or efficiency"), lambda pair: cells.with_interval(_, *pair), numeric=True),
         Field(_("Goal"), lambda pair: cells.goal(_, pair[0]), minor=True),
-        Field(_("Runs"), lambda pair: cells.runs_of(_, pair[0]), minor=True),
     )
     caption = _(
-        "All comparisons with their throughputs and runs, which are named by their start (UTC), also those that were measured "
-        "only with older code of their program."
+        "All comparisons with their throughputs, also those that were measured only with older code of their program."
     )
     table = tables.table("comparisons", rows, fields, caption)
-    return [Section("comparisons", _("Every comparison, with its runs"), (table,), folded=True)]
+    blocks = (table, _runs_of_comparisons(_, [row for row, _written in rows]))
+    return [Section("comparisons", _("Every comparison, with its runs"), blocks, folded=True)]
+
+
+def _runs_of_comparisons(_: Translate, rows: list[HostRow]) -> Table:
+    """Which runs the comparisons of each configuration count, said once where they count the same."""
+    groups = [
+        (configuration, group)
+        for configuration in configurations(rows)
+        for group in by_key(configuration.rows, lambda row: cells.runs_of(_, row)).values()
+    ]
+
+    def compared(configuration: Configuration, group: list[HostRow]) -> str:
+        if len(group) == len(configuration.rows):
+            return _("every one")
+        return _(", ").join(_over(_, row) for row in group)
+
+    fields = (
+        Field(_("Configuration"), lambda pair: pair[0].name),
+        Field(_("What is compared"), lambda pair: compared(*pair)),
+        Field(_("Runs"), lambda pair: cells.runs_of(_, pair[1][0]), minor=True),
+    )
+    caption = _("The runs that count for them, which are named by their start (UTC).")
+    return tables.table("comparisons-runs", groups, fields, caption)
+
+
+def _over(_: Translate, row: HostRow) -> str:
+    """What a row compares, without its configuration."""
+    program, baseline = (
+        unit.label if unit.baseline_of else _(SHORT_PROGRAMS[unit.program]) for unit in (row.unit, row.base)
+    )
+    if row.base.world_size != row.unit.world_size:
+        baseline = gpus_count(_, row.base.world_size)
+    return _("{program} / {baseline}").format(program=program, baseline=baseline)
 
 
 def _names(_: Translate, row: HostRow) -> str:
