@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterable
 
 from repro.models.programs import PUBLISHED, TUNED
 from repro.report import numbers
+from repro.report.charts.figure import gpus_text
 from repro.report.document import Cell, Figure
+from repro.report.host.configurations import Configuration
 from repro.report.host.rows import MET, MISSED, OLD, OPEN, HostRow
 from repro.report.host.run import KeptRun
+from repro.report.names import subject
 from repro.report.tables import NONE
 from repro.utils.i18n import N_, Translate
 from repro.utils.stats import Interval
@@ -89,6 +92,18 @@ def with_interval(_: Translate, row: HostRow | None, written: Written = numbers.
     by_rule = _("steady; by the rule {ratio}").format(ratio=written(row.by_rule)) if row.in_steady_state else ""
     parts = filter(None, (interval(row, written), sessions, by_rule, *marks(_, row)))
     return Cell(written(row.ratio.value), row.ratio.value, note=_(", ").join(parts))
+
+
+def titled(_: Translate, configuration: Configuration) -> Cell:
+    """A configuration's name, with its model, its precision and its number of GPUs."""
+    unit = configuration.unit
+    return Cell(configuration.name, note=_(", ").join((subject(unit), gpus_text(_, unit.world_size))))
+
+
+def percentage(_: Translate, configuration: Configuration, program: str) -> Cell:
+    """The row of one of OneFlow's programs in per cent."""
+    row = next((row for row in configuration.rows if row.unit.program == program), None)
+    return with_interval(_, row, numbers.percentage)
 
 
 def goal(_: Translate, row: HostRow) -> Cell:

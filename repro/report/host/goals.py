@@ -16,6 +16,7 @@ from repro.utils.i18n import N_, Counted, Translate
 KINDS = {
     "ratio": N_("OneFlow / baseline"),
     "efficiency": N_("scaling efficiency"),
+    "peak": N_("share of the GPU's peak"),
     "expectation": N_("measured / expected"),
 }
 """What a goal is of."""

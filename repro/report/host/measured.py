@@ -52,7 +52,7 @@ def speed(_: Translate, host: MeasuredHost) -> list[Section]:
     ]
     gains = {configuration_name(row): row for row in current(host.gains)}
     fields = [
-        Field(_("Configuration"), lambda configuration: _titled(_, configuration)),
+        Field(_("Configuration"), lambda configuration: cells.titled(_, configuration)),
         *(
             Field(
                 _("{program} / {baseline}").format(program=_(SHORT_PROGRAMS[program]), baseline=baseline),
@@ -111,11 +111,6 @@ def span_by_rule(rows: Sequence[HostRow], written: Written) -> str:
     if not any(row.in_steady_state for row in rows):
         return ""
     return numbers.span(map(written, sorted(row.by_rule for row in rows if row.ratio)))
-
-
-def _titled(_: Translate, configuration: Configuration) -> Cell:
-    unit = configuration.unit
-    return Cell(configuration.name, note=_(", ").join((subject(unit), gpus_count(_, unit.world_size))))
 
 
 def _compared(_: Translate, configuration: Configuration, program: str, baseline: str) -> Cell:
@@ -206,11 +201,11 @@ def scaling(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Secti
     beside = list(dict.fromkeys(label for one in shown for label in by_name.get(one.name, {})))
     programs = [program for program in KINDS if any(row.unit.program == program for row in ours)]
     fields = (
-        Field(_("Configuration"), lambda one: _titled(_, one)),
+        Field(_("Configuration"), lambda one: cells.titled(_, one)),
         *(
             Field(
                 _(SHORT_PROGRAMS[program]),
-                partial(_efficiency, _, program=program),
+                partial(cells.percentage, _, program=program),
                 numeric=True,
             )
             for program in programs
@@ -228,11 +223,6 @@ def scaling(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Secti
 
 def _beside(_: Translate, by_name: dict[str, dict[str, HostRow]], label: str, configuration: Configuration) -> Cell:
     return cells.with_interval(_, by_name.get(configuration.name, {}).get(label), numbers.percentage)
-
-
-def _efficiency(_: Translate, configuration: Configuration, program: str) -> Cell:
-    row = next((row for row in configuration.rows if row.unit.program == program), None)
-    return cells.with_interval(_, row, numbers.percentage)
 
 
 def published_efficiency(unit: Unit, cases: Iterable[Case]) -> tuple[float, int] | None:
@@ -420,7 +410,7 @@ def _memory_pytorch(_: Translate, host: MeasuredHost) -> list[Section]:
     if not columns_mib:
         return []
     fields = [
-        Field(_("Configuration"), lambda one: _titled(_, one)),
+        Field(_("Configuration"), lambda one: cells.titled(_, one)),
         *(
             Field(
                 title,

@@ -23,6 +23,7 @@ from repro.report.host.machine import machine, preflight, runs
 from repro.report.host.measured import comparisons, layouts, memory, scaling, speed, transfers
 from repro.report.host.megatron import by_layout
 from repro.report.host.notes import NOTES, PLACEHOLDER
+from repro.report.host.peak import peak
 from repro.report.host.results import MeasuredHost, results_table
 from repro.report.names import listed
 from repro.report.numbers import short
@@ -46,6 +47,7 @@ def build(host: MeasuredHost, language: str, drawn: list[Figure]) -> Document:
         *answer(_, host, drawn),
         *speed(_, host),
         *by_layout(_, host, drawn),
+        *peak(_, host),
         *transfers(_, host),
         *scaling(_, host, drawn),
         *memory(_, host, drawn),

@@ -26,12 +26,14 @@ from repro.analysis.relations import (
 )
 from repro.analysis.results import RESULT_COLUMNS, Result, result_frame, results_csv
 from repro.analysis.verification import signed_as_listed
+from repro.models.registry import spec_of
 from repro.models.variants import MEGATRON
-from repro.perfmodel.hardware import HardwareError
+from repro.perfmodel.hardware import HardwareError, from_devices
 from repro.perfmodel.kernels import fitted_trainings
 from repro.perfmodel.predict import expect_unit
 from repro.perfmodel.work import ModelJob
 from repro.planning.derived import case_of
+from repro.published.audit.flops import gpt_flop
 from repro.published.cases import Catalogue, load_catalogue
 from repro.report.host.notes import NOTES, SHARED, Notes, read
 from repro.report.host.rows import HostRow, RatioGoal, RunRatio, rows
@@ -136,10 +138,26 @@ class MeasuredHost:
         )
         return [self._aimed(row, "expectation") for row in with_expectation]
 
+    @cached_property
+    def peaks(self) -> list[HostRow]:
+        """OneFlow's units over what they would reach at the peak of their GPUs, where `at_peak` says this."""
+        reached = (
+            self._of_run(
+                kept_run, result, None, ratio(result.throughputs, rate), result.steady / rate if result.steady else None
+            )
+            for kept_run in self.measured
+            for result in kept_run.results
+            if result.throughputs and (rate := at_peak(result.unit, kept_run.environment))
+        )
+        return [
+            self._aimed(row, "peak", shape="{hidden_size}x{layers}".format_map(row.unit.config.shape))
+            for row in rows(reached)
+        ]
+
     @property
     def aimed(self) -> list[HostRow]:
         """All rows that have a goal."""
-        return [row for row in (*self.ratios, *self.efficiencies, *self.layouts) if row.goal]
+        return [row for row in (*self.ratios, *self.efficiencies, *self.peaks, *self.layouts) if row.goal]
 
     @cached_property
     def programs(self) -> tuple[str, ...]:
@@ -314,6 +332,28 @@ def _expected(result: Result, environment: Environment) -> float | None:
     except HardwareError:
         return None
     return expected.throughput if expected and expected.judges else None
+
+
+def at_peak(unit: Unit, environment: Environment) -> float | None:
+    """The samples/s at which a unit's operations, counted as the published ones were, would be the peak of its GPUs.
+
+    None for baselines, for precisions without a published peak, and for models and GPUs whose operations or peak are not known.
+    """
+    if unit.baseline_of or unit.precision != "amp" or not spec_of(unit.model).published_flops:
+        return None
+    shape = unit.config.shape
+    flop = gpt_flop(
+        1,
+        shape["seq_length"],
+        layers=shape["layers"],
+        hidden_size=shape["hidden_size"],
+        recompute=unit.config.activation_checkpointing,
+    )
+    try:
+        gpu = from_devices(environment.gpus[0]["name"], 1).gpu
+    except HardwareError:
+        return None
+    return unit.world_size * gpu.peak_flops(unit.precision) / flop
 
 
 @dataclass(frozen=True)

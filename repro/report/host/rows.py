@@ -29,11 +29,11 @@ PRECISIONS = ("fp32", "tf32", "amp")
 
 @dataclass(frozen=True)
 class RatioGoal:
-    """Between what a ratio should be. `of` is "ratio" (OneFlow over PyTorch), "efficiency" or "expectation".
+    """Between what a ratio should be. `of` is "ratio" (OneFlow over a baseline), "efficiency", "peak" or "expectation".
 
     `at_most` is infinite where more is better; an expectation that is exceeded is as wrong as one that is missed.
-    `where` narrows it: what it names of `model`, `program`, `precision`, `baseline` and `gpus` must be so. `by` is who set
-    it, `why` for what reason, by language.
+    `where` narrows it: what it names of `model`, `program`, `precision`, `baseline`, `shape` and `gpus` must be so. `by` is
+    who set it, `why` for what reason, by language.
     """
 
     of: str
@@ -44,7 +44,7 @@ class RatioGoal:
     why: dict = field(default_factory=dict, hash=False)
 
     def __str__(self) -> str:
-        if self.of == "efficiency":
+        if self.of in ("efficiency", "peak"):
             return f"≥ {100 * self.at_least:g}%"
         if not math.isfinite(self.at_most):
             return f"≥ {self.at_least:.2f}"
