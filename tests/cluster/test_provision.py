@@ -33,6 +33,7 @@ from repro.simulation.nodes import CPU_CLUSTER
 from repro.utils.paths import ROOT
 from tests.support.clusters import V100
 
+pytestmark = pytest.mark.usefixtures("inventories_in_forks")
 ANSIBLE = ROOT / "ansible"
 BIN = Path(sys.executable).parent
 WRITERS = ("copy", "template", "file", "blockinfile", "get_url", "user")
