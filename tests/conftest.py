@@ -1,6 +1,7 @@
 """What several tests share: the stand-in trainer, and a task run as `make` runs it."""
 
 import os
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -48,9 +49,10 @@ def pytest_collection_modifyitems(items):
     """Begin with FIRST, and give each test a limit that follows what the machine does besides: HANGS_S, or its own."""
     order = {HERE / name: place for place, name in enumerate(FIRST)}
     items.sort(key=lambda item: order.get(item.path, len(order)))
+    limit = cache(patience)
     for item in items:
         marker = item.get_closest_marker("timeout")
-        item.add_marker(pytest.mark.timeout(patience(marker.args[0] if marker else HANGS_S)), append=False)
+        item.add_marker(pytest.mark.timeout(limit(marker.args[0] if marker else HANGS_S)), append=False)
 
 
 class Scheduling(LoadFileScheduling):

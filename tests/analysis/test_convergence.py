@@ -21,7 +21,7 @@ from tests.support.datasets import small_text, without_files
 from tests.support.metrics import row
 from tests.support.synthetic import described
 
-ITERATIONS, SAMPLES = 60, 12
+ITERATIONS, SAMPLES = 40, 12
 
 
 @pytest.fixture(scope="module")

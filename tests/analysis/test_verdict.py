@@ -36,6 +36,8 @@ from tests.support.synthetic import (
 )
 
 SCHEMA = json.loads((ROOT / "repro/data/verdicts.schema.json").read_text())
+VALIDATOR = jsonschema.validators.validator_for(SCHEMA)(SCHEMA)
+"""Made once: `jsonschema.validate` would check the schema itself with each judgement."""
 CASES = load_catalogue()
 SINGLE, EIGHT, TWO_NODES = "DP_1x1x1_2_1536x16", "DP_8x1x1_16_1536x16", "DP_16x1x1_32_1536x16"
 
@@ -44,7 +46,7 @@ def judged(run, given=None):
     """The judgement of a run, after its JSON was checked against the schema."""
     plan, attempts = run.description().plan, run.attempts()
     found = judge(run, plan, attempts, summarise(plan, attempts), given)
-    jsonschema.validate(found.as_json(), SCHEMA)
+    VALIDATOR.validate(found.as_json())
     return found
 
 

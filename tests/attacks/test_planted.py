@@ -6,6 +6,7 @@ import pytest
 
 from repro.published.audit.engine import audit
 from repro.utils.paths import DATA
+from tests.support.audited import audited
 
 R08, R21, BERT, SMALL, GPT = (
     f"cases/{name}.toml"
@@ -18,7 +19,7 @@ R08, R21, BERT, SMALL, GPT = (
     )
 )
 PEERS, CLUSTER = "peers.toml", "clusters/v100x32.toml"
-KNOWN = {found.id for found in audit().findings}
+KNOWN = {found.id for found in audited().findings}
 
 # what is wrong, the rule that finds it, the file, the printed text, and what is planted in its place
 PLANTED = [

@@ -10,6 +10,7 @@ from repro.cluster.cluster import BaselinePlace, ClusterError, Image, Node, Slur
 from repro.perfmodel.hardware import HardwareError, describe
 from repro.utils.errors import PlanError
 
+pytestmark = pytest.mark.usefixtures("inventories_in_forks")
 HOSTS = {
     "nodes": {
         "hosts": {

@@ -11,6 +11,7 @@ from repro.cluster.prompts import Answers, new_cluster
 from repro.utils.errors import ReproError
 from tests.support.paths import HARDWARE
 
+pytestmark = pytest.mark.usefixtures("inventories_in_forks")
 RECORDED = HARDWARE
 ROUTES = """Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT
 eno1 00000000 0100A8C0 0003 0 0 0 00000000 0 0 0

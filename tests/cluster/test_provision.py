@@ -33,6 +33,7 @@ from repro.simulation.nodes import CPU_CLUSTER
 from repro.utils.paths import ROOT
 from tests.support.clusters import V100
 
+pytestmark = pytest.mark.usefixtures("inventories_in_forks")
 ANSIBLE = ROOT / "ansible"
 BIN = Path(sys.executable).parent
 WRITERS = ("copy", "template", "file", "blockinfile", "get_url", "user")
@@ -70,9 +71,11 @@ def tasks():
 
 
 def test_ansible_lint_has_nothing_to_say(tmp_path):
+    """File by file: given their folders as well, it would check the syntax of each role once more, in a process of its own."""
+    files = sorted(path.relative_to(ANSIBLE) for path in ANSIBLE.rglob("*") if path.suffix in (".yml", ".j2", ".py"))
     environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "ANSIBLE_HOME": str(tmp_path), "NO_COLOR": "1"}
     done = subprocess.run(
-        [BIN / "ansible-lint", "--offline", "--profile", "production"],
+        [BIN / "ansible-lint", "--offline", "--profile", "production", *files],
         cwd=ANSIBLE,
         env=environment,
         capture_output=True,

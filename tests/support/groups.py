@@ -12,12 +12,18 @@ from packaging.utils import canonicalize_name
 from tests.support.paths import ROOT
 
 
+@cache
+def lock() -> dict[str, list]:
+    """What uv.lock says of each package, by name; it is a megabyte of TOML, which takes half a second."""
+    packages = {}
+    for package in tomllib.loads((ROOT / "uv.lock").read_text())["package"]:
+        packages.setdefault(package["name"], []).append(package)
+    return packages
+
+
 def locked(groups: Iterable[str]) -> list[tuple[str, int]]:
     """Name and size of every file that uv would download for these groups, on Linux x86-64 for Python 3.11."""
-    lock = tomllib.loads((ROOT / "uv.lock").read_text())
-    packages = {}
-    for package in lock["package"]:
-        packages.setdefault(package["name"], []).append(package)
+    packages = lock()
     (project,) = packages["repro"]
     needs = list(project["dependencies"])
     for group in groups:

@@ -14,7 +14,7 @@ ONCE = {"iterations": 1, "log_interval": 1, "shape": {"layers": 1}}
     ("layout", "layers", "changes"),
     [
         ((2, 1, 1), 2, {"log_generation": "D", "optimizer_sharding": 1}),
-        ((4, 1, 1), 1, {"optimizer_sharding": 1, "shape": {"hidden_size": 34, "attention_heads": 2}}),
+        ((2, 1, 1), 1, {"optimizer_sharding": 1, "shape": {"hidden_size": 33, "attention_heads": 3}}),
         ((2, 1, 1), 1, {"optimizer_sharding": 2, "shape": {"hidden_size": 160}}),
     ],
     ids=["gpt-2", "some-that-cannot-be-divided", "exempt-ones-split-too"],

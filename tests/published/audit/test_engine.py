@@ -11,9 +11,10 @@ from repro.published.audit.flops import gpt_flop
 from repro.published.cases import CaseError
 from repro.published.figures import PrintedNumber
 from repro.utils.paths import DATA
+from tests.support.audited import audited
 from tests.support.paths import ROOT
 
-AUDIT = audit()
+AUDIT = audited()
 BY_ID = {found.id: found for found in AUDIT.findings}
 
 EXPECTED = {

@@ -10,8 +10,9 @@ from repro.cli.settings import Exit
 from repro.published.audit import engine
 from repro.published.audit.engine import REGISTER, audit, register_faults
 from repro.published.audit.findings import slug
+from tests.support.audited import audited
 
-AUDIT = audit()
+AUDIT = audited()
 FIRST, LAST = AUDIT.findings[0], AUDIT.findings[-1]
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from repro.published.audit.engine import audit
 from repro.report.committed import contents, differences
 from repro.report.document import Document
 from repro.report.published import history
@@ -16,8 +15,9 @@ from repro.report.published import page as published_report
 from repro.report.published.figures import published_figures
 from repro.report.published.page import FOLDER, INDEX, build, differing, index, render
 from repro.utils.i18n import LANGUAGES, catalogue
+from tests.support.audited import audited
 
-AUDIT = audit()
+AUDIT = audited()
 REPORTS = AUDIT.material.reports
 IDS = [report.id for report in REPORTS]
 HISTORY = AUDIT.material.history
