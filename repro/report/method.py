@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from repro.analysis.independence import student_coverage
+from repro.published.audit.flops import VOCABULARY
 from repro.report import numbers
 from repro.report.document import Block, Document, Items, Section, Text
 from repro.report.effects import how_timed
@@ -40,6 +41,7 @@ def build(language: str) -> Document:
         ("ratios", _("How ratios are formed"), _ratios(_)),
         ("sessions", _("Sessions and intervals"), _sessions(_)),
         ("memory", _("How memory is counted"), _memory(_)),
+        ("peak", _("The share of the GPU's peak"), _peak(_)),
         ("profiles", _("What a profile shows"), _profiles(_)),
         ("comparable", _("What can be compared with the published figures"), _comparable(_)),
         ("expectation", _("What is expected"), _expected(_)),
@@ -148,6 +150,16 @@ def _memory(_: Translate) -> tuple[str, ...]:
             "is needed. Newer libraries than the published ones take more of it, so a difference from a published figure is not "
             "the trainer's alone."
         ),
+    )
+
+
+def _peak(_: Translate) -> tuple[str, ...]:
+    return (
+        _(
+            "Floating-point operations a second and GPU over the dense fp16 peak of the GPU's data sheet, for GPT under AMP. They "
+            "are counted by the formula of arXiv 2104.04473, equation 3, with the recomputation and with the vocabulary of {n} "
+            "that the team counted with, so that the share compares with that of a published latency on a V100."
+        ).format(n=VOCABULARY),
     )
 
 

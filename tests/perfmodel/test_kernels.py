@@ -95,11 +95,15 @@ def test_the_calibration_is_that_of_the_kept_trainings(calibrated):
 
 
 def test_nine_in_ten_of_the_trainings_that_were_not_fitted_lie_within_the_factor(calibrated):
-    """Of either half, by the fit of the other: which one is fitted is no choice that the result depends on."""
+    """Of either half, by the fit of the other: which one is fitted is no choice that the result depends on.
+
+    Beyond a factor of two the model would say nothing of a generation. The furthest off are sharded trainings of GPT-2 small,
+    whose kernels are so short that the host decides.
+    """
     first, exchanged = calibrated[1], calibrate(MEASURED, CONSTANTS, exchanged=True)[1]
     for generation, one in first.items():
         other = exchanged[generation]
-        assert one.factor == other.factor < 0.8
+        assert one.factor == other.factor < 1
         assert (one.checked, other.checked) == (other.fitted, one.fitted), "each training is checked once"
         for half in (one, other):
             assert half.within >= 0.9 * half.checked > 0

@@ -87,21 +87,22 @@ def machine(_: Translate, host: MeasuredHost) -> list[Section]:
         _("Cache of compiled GPU code at the start"): lambda kept_run: _cache(_, kept_run.environment),
         _("Operators compared with the CPU"): lambda kept_run: kernels_text(_, kept_run.environment.kernels),
     }
-    values = {item: {kept_run.run.id: of(kept_run) for kept_run in host.runs} for item, of in facts.items()}
+    values: dict[str, dict[str, tuple[str, ...]]] = {
+        item: {kept_run.run.id: (of(kept_run),) for kept_run in host.runs} for item, of in facts.items()
+    }
     caption = _("Hardware and software of all runs; where runs differ, how many have a value is in parentheses.")
     table = Table("machine", columns(_("Item"), _("Value")), _merged(_, values), caption)
     return [Section("machine", _("Machine and libraries"), (table, *_programs(_, host)), folded=True)]
 
 
-def _merged(_: Translate, facts: dict[str, dict[str, str]]) -> tuple:
-    """A row for each item that any run has: one value if it is the same in all, else each with how many runs have it."""
+def _merged(_: Translate, facts: dict[str, dict[str, tuple[str, ...]]]) -> tuple:
+    """A row for each item that any run has: its values, each with how many runs have it if these are not all."""
     rows = []
     for item, by_run in facts.items():
-        runs_by_value = Counter(value for value in by_run.values() if value)
-        same = len(runs_by_value) == 1 and runs_by_value.total() == len(by_run)
+        runs_by_value = Counter(value for values in by_run.values() for value in set(filter(None, values)))
         texts = [
-            value if same else _("{value} ({n} of {all} runs)").format(value=value, n=n, all=len(by_run))
-            for value, n in runs_by_value.items()
+            value if n == len(by_run) else _("{value} ({n} of {all} runs)").format(value=value, n=n, all=len(by_run))
+            for value, n in sorted(runs_by_value.items(), key=lambda counted: (-counted[1], counted[0]))
         ]
         if texts:
             rows.append(words(item, "; ".join(texts)))
@@ -137,14 +138,18 @@ def _cache(_: Translate, environment: Environment) -> str:
 
 def _programs(_: Translate, host: MeasuredHost) -> list:
     """Versions and files of the libraries that each program's processes loaded, as reported by them."""
-    programs: dict[str, dict[str, dict[str, str]]] = {}
+    programs: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {}
     for kept_run in host.runs:
         for program, start in kept_run.starts.items():
-            items = {name: str(value) for name, value in readable(start.get("versions") or {}).items() if value}
-            items[_("Libraries")] = ", ".join(Path(path).name for path in start.get("libraries", ()))
-            for item, value in items.items():
-                every = dict.fromkeys((one.run.id for one in host.runs if program in one.starts), "")
-                programs.setdefault(program, {}).setdefault(item, every)[kept_run.run.id] = value
+            items: dict[str, tuple[str, ...]] = {
+                name: (str(value),) for name, value in readable(start.get("versions") or {}).items() if value
+            }
+            items[_("Libraries")] = tuple(Path(path).name for path in start.get("libraries", ()))
+            for item, values in items.items():
+                every: dict[str, tuple[str, ...]] = dict.fromkeys(
+                    (one.run.id for one in host.runs if program in one.starts), ()
+                )
+                programs.setdefault(program, {}).setdefault(item, every)[kept_run.run.id] = values
     rows = [(Cell(program), *row) for program, facts in programs.items() for row in _merged(_, facts)]
     if not rows:
         return []

@@ -139,7 +139,7 @@ def comparisons(_: Translate, host: MeasuredHost) -> list[Section]:
         "All comparisons with their throughputs, also those that were measured only with older code of their program."
     )
     table = tables.table("comparisons", rows, fields, caption)
-    blocks = (table, _runs_of_comparisons(_, [row for row, _written in rows]))
+    blocks = (table, _runs_of_comparisons(_, [*(row for row, _written in rows), *host.layouts]))
     return [Section("comparisons", _("Every comparison, with its runs"), blocks, folded=True)]
 
 
@@ -167,12 +167,18 @@ def _runs_of_comparisons(_: Translate, rows: list[HostRow]) -> Table:
 
 def _over(_: Translate, row: HostRow) -> str:
     """What a row compares, without its configuration."""
-    program, baseline = (
-        unit.label if unit.baseline_of else _(SHORT_PROGRAMS[unit.program]) for unit in (row.unit, row.base)
-    )
-    if row.base.world_size != row.unit.world_size:
+    if not row.bases:
+        baseline = _("expectation")
+    elif row.base.world_size != row.unit.world_size:
         baseline = gpus_count(_, row.base.world_size)
-    return _("{program} / {baseline}").format(program=program, baseline=baseline)
+    else:
+        baseline = _short(_, row.base)
+    return _("{program} / {baseline}").format(program=_short(_, row.unit), baseline=baseline)
+
+
+def _short(_: Translate, unit: Unit) -> str:
+    """A baseline, or a program of OneFlow's."""
+    return unit.label if unit.baseline_of else _(SHORT_PROGRAMS[unit.program])
 
 
 def _names(_: Translate, row: HostRow) -> str:
@@ -288,7 +294,6 @@ def _every_layout(_: Translate, rows: list[HostRow]) -> Section:
         Field(_("Measured / expected"), lambda row: cells.with_interval(_, row), numeric=True),
         Field(_("Goal"), lambda row: cells.goal(_, row)),
         Field(_("GPU memory (MiB)"), lambda row: row.memory_mib, count),
-        Field(_("Runs"), lambda row: cells.runs_of(_, row), minor=True),
     ]
     caption = _(
         "Each layout, its throughput by the report's rule, and what the performance model expects of it, where it judges "

@@ -34,10 +34,12 @@ def peak(_: Translate, host: MeasuredHost) -> list[Section]:
         Field(_("Published (V100)"), partial(_published, _, host), numeric=True),
     )
     caption = _(
-        "Floating-point operations a second over the dense fp16 peak of the GPU's data sheet. They are counted by the formula "
-        "of arXiv 2104.04473, equation 3, with the vocabulary of 51200 that the team counted with, and with the recomputation. "
-        "Published: that of the original case, on the number of V100s in parentheses ({method})."
-    ).format(method=link(_, "comparable", _("what can be compared")))
+        "Operations a second over the GPU's dense fp16 peak ({counted}). Published: that of the original case, on the number of "
+        "V100s in parentheses ({method})."
+    ).format(
+        counted=link(_, "peak", _("how they are counted")),
+        method=link(_, "comparable", _("what can be compared")),
+    )
     table = tables.table("peak", configurations(rows), fields, caption)
     return [Section("peak", _("How much of the GPU's peak does GPT reach?"), (table,))]
 

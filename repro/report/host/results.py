@@ -337,7 +337,7 @@ def _expected(result: Result, environment: Environment) -> float | None:
 def at_peak(unit: Unit, environment: Environment) -> float | None:
     """The samples/s at which a unit's operations, counted as the published ones were, would be the peak of its GPUs.
 
-    None for baselines, for precisions without a published peak, and for models and GPUs whose operations or peak are not known.
+    None for baselines, for precisions without such a peak, and for models and GPUs whose operations or peak are not known.
     """
     if unit.baseline_of or unit.precision != "amp" or not spec_of(unit.model).published_flops:
         return None
