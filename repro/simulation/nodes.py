@@ -10,6 +10,7 @@ host keys that an inventory or an SSH configuration from here names. On the comm
 """
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from repro.simulation.engine import LABEL, SimulationEngine, SimulationEngineErr
 from repro.simulation.images import STACK, has_node_image, node_image, trainer_image, trainer_layout
 from repro.simulation.inventory import (
     KEY,
+    USER,
     SimulatedCluster,
     SshEndpoint,
     leave_to_caller,
@@ -65,7 +67,9 @@ MOST = 240
 """Nodes that fit into a network of their own, a /24 whose first addresses are taken."""
 FIRST = 11
 THIRD = f"{LABEL}.third"
-"""The label of kept disks that has the third number of their nodes' addresses."""
+"""The label of kept disks that has the third number of the addresses that their nodes had."""
+ADDRESSED = ("/etc/hosts", "/etc/ssh/ssh_known_hosts", f"/home/{USER}/.ssh/config")
+"""The files in which provisioned nodes have each other's addresses."""
 RIGHTS = (
     *("--cap-add", "ALL", "--cap-drop", "SYS_RESOURCE"),
     *("--security-opt", "seccomp=unconfined", "--security-opt", "apparmor=unconfined"),
@@ -194,6 +198,13 @@ class Nodes(SimulatedCluster):
     def _endpoints(self) -> dict[str, SshEndpoint]:
         return {node: SshEndpoint(self.address(node), 22, self.host_key(node)) for node in self.names}
 
+    def _readdress(self, node: str, before: int) -> None:
+        """Write the nodes' addresses where a kept disk has those with another third number."""
+        old, new = (rf"10.{self.engine.second}.{third}." for third in (before, self.third))
+        script = 'pattern=$1; shift; for file; do [ ! -e "$file" ] || sed -i "$pattern" "$file"; done'
+        pattern = rf"s/\<{re.escape(old)}/{new}/g"
+        self.root(node, "sh", "-ec", script, "sh", pattern, *ADDRESSED)
+
     def remove(self, *nodes: str) -> None:
         """Remove nodes with their disks, all of them if none is named."""
         names = [self.container(node) for node in nodes or self.names]
@@ -225,8 +236,7 @@ def up(
     """Bring up nodes, `bare`, with an `engine`, or as `hpc` with Slurm and Apptainer besides; with the trainer `image` if asked for.
 
     `options` are further ones for `docker run`, such as ("--ulimit", "memlock=65536"). `disks` are disks of such nodes
-    that were kept, with the label THIRD, to start from; the new nodes get their addresses. EngineError if the name is
-    taken or this machine cannot do it. `tell` is called with each stage as it begins, and about how many seconds it and the rest take.
+    that were kept, with the label THIRD, to start from. EngineError if the name is taken or this machine cannot do it. `tell` is called with each stage as it begins, and about how many seconds it and the rest take.
     """
     tell("the engine starts", 0)
     with exclusive():
@@ -245,8 +255,9 @@ def up(
         trainer = trainer_image(engine) if image else ""
         tell("the nodes' own image is made, unless it was before", ahead)
         node_image(engine, kind)
-        third = third_of(engine, f"{disks}:node1") if disks else _free_third(engine)
-        nodes = Nodes(engine, name, third=third, count=count, kind=kind, image=trainer, options=options, disks=disks)
+        nodes = Nodes(
+            engine, name, third=_free_third(engine), count=count, kind=kind, image=trainer, options=options, disks=disks
+        )
         make_key()
         what = json.dumps({"count": count, "kind": kind, "image": trainer, "options": options, "disks": disks})
         labels = {LABEL: name, f"{LABEL}.owner": owner, f"{LABEL}.nodes": what}
@@ -262,6 +273,8 @@ def up(
                 tell(f"{number} of {count} nodes are started", (count - number + 1) * NODE_S)
         tell(f"{count} nodes are waited for", NODE_S)
         nodes.wait()
+        for node in nodes.names if disks else ():
+            nodes._readdress(node, third_of(engine, f"{disks}:{node}"))
         nodes.write_ssh_config()
         leave_to_caller()
     except BaseException:
@@ -271,14 +284,13 @@ def up(
 
 
 def third_of(engine: SimulationEngine, disk: str) -> int:
-    """The third number of the address of the node that a kept disk is of."""
+    """The third number of the address that the node of a kept disk had."""
     return int(engine.inspect("image", "inspect", disk)["Config"]["Labels"][THIRD])
 
 
 def _free_third(engine: SimulationEngine) -> int:
-    """A third number of addresses that no node has, nor any that could be brought up from kept disks."""
-    disks = engine.docker("image", "ls", "--quiet", "--filter", f"label={THIRD}").split()
-    used = thirds(engine) | {third_of(engine, disk) for disk in set(disks)}
+    """A third number of addresses that no node has."""
+    used = thirds(engine)
     return next(third for third in range(1, 255) if third not in used)
 
 

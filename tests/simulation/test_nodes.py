@@ -4,8 +4,9 @@ import subprocess
 
 import pytest
 
-from repro.simulation.engine import SimulationEngineError
-from repro.simulation.nodes import STARTED, THIRD, Nodes, _free_third
+from repro.simulation import nodes
+from repro.simulation.engine import SimulationEngine, SimulationEngineError
+from repro.simulation.nodes import STARTED, Nodes, _free_third
 from tests.support.patience import patience
 from tests.support.simulated import are_kept
 
@@ -81,7 +82,7 @@ def test_the_state_of_a_node_is_waited_for(tmp_path, states, said):
 
 
 class Kept:
-    """An engine with disks of nodes, a third number for each of their tags, and a network of nodes that are up."""
+    """An engine with disks of nodes, by their tags, and networks of nodes that are up."""
 
     def __init__(self, disks, taken="10.77.9.0/24"):
         self.disks, self.taken = disks, taken
@@ -89,30 +90,42 @@ class Kept:
     def docker(self, *argv, **options):
         if argv[0] == "network":
             return "id" if argv[1] == "ls" else self.taken
-        return "\n".join(tag for tag in self.disks) if "{{.Tag}}" in argv else "\n".join(self.disks)
-
-    def inspect(self, *argv):
-        return {"Config": {"Labels": {THIRD: str(self.disks[argv[-1].rpartition(":")[2]])}}}
+        return "\n".join(self.disks)
 
 
 @pytest.mark.parametrize(
     ("disks", "kept"),
     [
-        ({"node1": 3, "node2": 3}, True),
-        ({}, False),
-        ({"node1": 3}, False),
-        ({"node2": 3}, False),
-        ({"node1": 9, "node2": 9}, False),
+        (("node1", "node2"), True),
+        ((), False),
+        (("node1",), False),
+        (("node2",), False),
     ],
 )
-def test_disks_of_nodes_are_kept_if_all_are_there_and_their_addresses_are_free(disks, kept):
+def test_disks_of_nodes_are_kept_if_all_are_there(disks, kept):
     assert are_kept(Kept(disks), "provisioned", 2) is kept
 
 
-@pytest.mark.parametrize(("disks", "free"), [({}, 1), ({"node1": 1, "node2": 1}, 2), ({"node2": 1}, 2)])
-def test_new_nodes_get_addresses_that_no_kept_disk_has(disks, free):
-    """Also where whoever kept the disks was interrupted before the first."""
-    assert _free_third(Kept(disks)) == free
+@pytest.mark.parametrize(("taken", "free"), [("", 1), ("10.77.1.0/24", 2), ("10.77.1.0/24 10.77.2.0/24", 3)])
+def test_new_nodes_get_addresses_that_no_node_has(taken, free):
+    assert _free_third(Kept((), taken)) == free
+
+
+class Here(Nodes):
+    """Nodes whose commands run on this machine."""
+
+    def root(self, node, *argv, **options):
+        subprocess.run(argv, check=True)
+
+
+def test_nodes_from_kept_disks_have_their_own_addresses(tmp_path, monkeypatch):
+    """In the files that are there, whoever still has the addresses that the disks were made with."""
+    hosts, absent = tmp_path / "hosts", tmp_path / "absent"
+    hosts.write_text("110.77.9.11 other\n10.77.9.11 node1\n10.77.9.12 node2\n10.77.91.1 10x77x9x1\n")
+    monkeypatch.setattr(nodes, "ADDRESSED", (hosts, absent))
+    Here(SimulationEngine(77), "sim", 12, 2)._readdress("node1", 9)
+    assert hosts.read_text() == "110.77.9.11 other\n10.77.12.11 node1\n10.77.12.12 node2\n10.77.91.1 10x77x9x1\n"
+    assert not absent.exists()
 
 
 def test_a_node_is_entered_by_its_first_process_which_is_asked_for_again_once_that_is_gone():

@@ -10,7 +10,7 @@ from repro.simulation import machines, nodes
 from repro.simulation.engine import SimulationEngine, running
 from repro.simulation.machine_disk import Disk
 from repro.simulation.machines import RECORD, Machines
-from repro.simulation.nodes import THIRD, Nodes, third_of, thirds
+from repro.simulation.nodes import THIRD, Nodes
 from repro.simulation.owners import started
 
 
@@ -57,11 +57,9 @@ def keep(kept: Nodes, name: str) -> None:
 
 
 def are_kept(engine: SimulationEngine, name: str, count: int) -> bool:
-    """Whether the disks kept under a name are enough to start `count` nodes, and the addresses of these are free."""
+    """Whether the disks kept under a name are enough to start `count` nodes: whoever kept them may have been interrupted."""
     there = engine.docker("image", "ls", "--format", "{{.Tag}}", name).split()
-    if not {f"node{number}" for number in range(1, count + 1)} <= set(there):
-        return False  # none were kept, or whoever kept them was interrupted
-    return third_of(engine, f"{name}:node1") not in thirds(engine)
+    return {f"node{number}" for number in range(1, count + 1)} <= set(there)
 
 
 def containers_asked_for(cluster: Nodes, node: str) -> list[dict]:
