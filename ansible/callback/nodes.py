@@ -5,6 +5,7 @@ import os
 import time
 
 from ansible.plugins.callback.default import CallbackModule as Default
+from ansible.plugins.loader import filter_loader, test_loader
 
 DOCUMENTATION = """
 name: nodes
@@ -39,7 +40,12 @@ class CallbackModule(Default):
         self._task, self._play_tasks, self._begun = "", set(), set()
 
     def v2_playbook_on_play_start(self, play):
-        """Note the tasks of the play, but for those that tasks include as they run."""
+        """Note the tasks of the play, but for those that tasks include as they run.
+
+        Filters and tests are loaded here once, or every task would load them again in a process of its own on each node.
+        """
+        for loader in (filter_loader, test_loader):
+            list(loader.all())
         blocks = [block.filter_tagged_tasks({}) for block in play.compile()]
         self._play_tasks = {task._uuid for block in blocks for task in block.get_tasks() if not task.implicit}
         super().v2_playbook_on_play_start(play)

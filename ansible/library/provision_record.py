@@ -18,8 +18,8 @@ options:
   state:
     description:
       - C(begin) notes what is there and returns what roles compare with what they want, C(end) notes what was added
-        since, C(undo) takes it back once packages are removed, C(read) only returns the record.
-    choices: [begin, end, undo, read]
+        since and returns the record, C(undo) takes it back once packages are removed.
+    choices: [begin, end, undo]
     required: true
     type: str
   file: {description: the record on the node, required: true, type: path}
@@ -55,6 +55,8 @@ def installed():
 def state_for_roles(sysctl):
     """Packages as NAME=VERSION, names of held ones, kernel parameters (empty: there is none of that name), modules.
 
+    Also the driver of the GPUs that runs, empty for none.
+
     All in one answer, since each further task on a node takes the start of a Python with Ansible's own modules there.
     """
     packages = installed()
@@ -63,13 +65,19 @@ def state_for_roles(sysctl):
         "held": [name for state, name, *_ in packages if state.startswith("h")],
         "sysctl": {name: " ".join(parameter(name).split()) for name in sysctl},
         "modules": sorted(os.listdir("/sys/module")),
+        "driver": text_of("/sys/module/nvidia/version"),
     }
 
 
 def parameter(name):
     """A kernel parameter as it is now; empty if there is none of that name."""
+    return text_of("/proc/sys/" + name.replace(".", "/"))
+
+
+def text_of(path):
+    """What a file of the kernel says; empty if there is none."""
     try:
-        with open("/proc/sys/" + name.replace(".", "/")) as source:
+        with open(path) as source:
             return source.read().strip()
     except FileNotFoundError:
         return ""
@@ -302,28 +310,26 @@ def main():
     module = AnsibleModule(
         supports_check_mode=True,
         argument_spec={
-            "state": {"required": True, "choices": ["begin", "end", "undo", "read"]},
+            "state": {"required": True, "choices": ["begin", "end", "undo"]},
             "file": {"type": "path", "required": True},
             **{name: listed for name in (*NOTED, "keep")},
         },
     )
     given, record = module.params, Record(module.params["file"])
-    if given["state"] == "read":
-        module.exit_json(changed=False, there=record.there, record=record.data)
     if given["state"] == "undo":
         if not record.there:
             module.exit_json(changed=False, done=[], left=[])
         done, left = record.undo(given["keep"], module.check_mode)
         module.exit_json(changed=True, done=done, left=left)
     # Roles have added nothing in a dry run; what others changed since is no change of theirs.
-    if given["state"] == "end" and module.check_mode:
-        module.exit_json(changed=False)
-    answers = {}
+    if given["state"] == "end" and (module.check_mode or not record.there):
+        module.exit_json(changed=False, there=record.there, record=record.data)
     if given["state"] == "begin":
         answers = {"now": state_for_roles(given["sysctl"])}
         changed = record.begin(*[given[name] for name in NOTED])
     else:
         changed = record.end()
+        answers = {"there": True, "record": record.data}
     if not module.check_mode:
         record.save()
     module.exit_json(changed=changed, **answers)
