@@ -41,7 +41,7 @@ list() {
         -o -name 'passwd-' -o -name 'shadow-' -o -name 'group-' -o -name 'gshadow-' \) -prune -o "$@"
 }
 list -printf '%p %y %m %u:%g %l\n' | sort
-list -type f -exec sha256sum {} + | sort
+list -type f -exec b2sum {} + | sort
 dpkg-query --show --showformat '${db:Status-Abbrev} ${Package} ${Version}\n'
 apt-mark showhold
 sysctl net.core net.ipv4

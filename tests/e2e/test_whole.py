@@ -17,6 +17,7 @@ from repro.preflight.node import CHECKS as NODE
 from repro.simulation.engine import exclusive
 from repro.simulation.images import STACK, trainer_image
 from repro.simulation.nodes import attach
+from tests.e2e.launching import prepare
 from tests.e2e.provisioned import kept_name
 from tests.support import tasks
 from tests.support.simulated import containers_asked_for
@@ -90,15 +91,15 @@ def test_make_sim_brings_up_nodes_and_takes_them_down(two_nodes, tmp_path):
 
 
 def test_provisioned_nodes_train(provisioned_nodes, tmp_path):
-    """They start from disks that test_provision.py kept, or from bare ones.
+    """They start from disks that test_provision.py kept, or from bare ones; one rank on each: two are in test_launch.py.
 
     Kernels and the all-reduce, which train, are checked on them in test_reproduce.py.
     """
     assert provisioned_nodes.disks in ("", kept_name(provisioned_nodes.engine))
-    site = Site(provisioned_nodes.name, tmp_path)
+    site = Site(prepare(provisioned_nodes, tmp_path, cluster_gpus_per_node=1), tmp_path / "runs")
     site.check_preflight(ONLY=",".join(check.name for check in (*GPU, *NODE, *NETWORK)))
     run = site.bench("MP_1x8x1_16_1536x16")
-    check_run(run, {"smoke_gpt-3d-2021-05_1x4x1_recompute": 4}, provisioned_nodes)
+    check_run(run, {"smoke_gpt-3d-2021-05_1x2x1_recompute": 2}, provisioned_nodes)
     site.make("verify", RUN=run.name)
 
 
