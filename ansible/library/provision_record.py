@@ -18,7 +18,7 @@ options:
   state:
     description:
       - C(begin) notes what is there and returns what roles compare with what they want, C(end) notes what was added
-        since and returns the record, C(undo) takes it back once packages are removed.
+        since and returns the packages, C(undo) takes it back once packages are removed.
     choices: [begin, end, undo]
     required: true
     type: str
@@ -123,6 +123,10 @@ class Record:
         if self.there:
             with open(file) as source:
                 self.data.update(json.load(source))
+
+    def packages(self):
+        """Whether anything was provisioned, and what became of packages; the rest stays on the node: it holds copies of files."""
+        return {"there": self.there, **{name: self.data[name] for name in ("packages_added", "packages_removed")}}
 
     def save(self):
         """Write the record; only root can read it."""
@@ -323,13 +327,13 @@ def main():
         module.exit_json(changed=True, done=done, left=left)
     # Roles have added nothing in a dry run; what others changed since is no change of theirs.
     if given["state"] == "end" and (module.check_mode or not record.there):
-        module.exit_json(changed=False, there=record.there, record=record.data)
+        module.exit_json(changed=False, **record.packages())
     if given["state"] == "begin":
         answers = {"now": state_for_roles(given["sysctl"])}
         changed = record.begin(*[given[name] for name in NOTED])
     else:
         changed = record.end()
-        answers = {"there": True, "record": record.data}
+        answers = record.packages()
     if not module.check_mode:
         record.save()
     module.exit_json(changed=changed, **answers)

@@ -41,7 +41,7 @@ def build(language: str) -> Document:
         ("ratios", _("How ratios are formed"), _ratios(_)),
         ("sessions", _("Sessions and intervals"), _sessions(_)),
         ("memory", _("How memory is counted"), _memory(_)),
-        ("peak", _("The share of the GPU's peak"), _peak(_)),
+        ("peak", _("How model FLOPs utilization is counted"), _peak(_)),
         ("profiles", _("What a profile shows"), _profiles(_)),
         ("comparable", _("What can be compared with the published figures"), _comparable(_)),
         ("expectation", _("What is expected"), _expected(_)),
@@ -156,9 +156,11 @@ def _memory(_: Translate) -> tuple[str, ...]:
 def _peak(_: Translate) -> tuple[str, ...]:
     return (
         _(
-            "Floating-point operations a second and GPU over the dense fp16 peak of the GPU's data sheet, for GPT under AMP. They "
-            "are counted by the formula of arXiv 2104.04473, equation 3, with the recomputation and with the vocabulary of {n} "
-            "that the team counted with, so that the share compares with that of a published latency on a V100."
+            "Model FLOPs utilization (MFU) is the floating-point operations a second and GPU that GPT's forward and backward pass "
+            "need, over the dense fp16 peak of the GPU's data sheet. They are counted by the formula of arXiv 2104.04473, "
+            "equation 3, with the vocabulary of {n} that the team counted with. What a program recomputes is not counted, so that "
+            "programs compare which recompute more or less; the team's own shares of the peak count it, and are up to a third "
+            "higher."
         ).format(n=VOCABULARY),
     )
 

@@ -37,6 +37,7 @@ from tests.support.synthetic import (
 
 SCHEMA = json.loads((ROOT / "repro/data/verdicts.schema.json").read_text())
 VALIDATOR = jsonschema.validators.validator_for(SCHEMA)(SCHEMA)
+VALIDATOR.check_schema(SCHEMA)
 """Made once: `jsonschema.validate` would check the schema itself with each judgement."""
 CASES = load_catalogue()
 SINGLE, EIGHT, TWO_NODES = "DP_1x1x1_2_1536x16", "DP_8x1x1_16_1536x16", "DP_16x1x1_32_1536x16"

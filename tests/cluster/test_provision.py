@@ -83,6 +83,7 @@ def test_ansible_lint_has_nothing_to_say(tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "'production' was required, and it passed" in done.stderr
+    assert "resolved_fqcn" not in done.stderr, "a module that there is not, in tasks that are included"
 
 
 def test_the_playbook_runs_the_roles_that_can_be_named():

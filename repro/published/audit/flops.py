@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,11 @@ def gpt_flop(
     """Floating-point operations of one iteration, by the formula of `repro.models.transformer`."""
     shape = {"seq_length": seq_length, "layers": layers, "hidden_size": hidden_size, "vocab_size": vocab_size}
     return batch * training_flops(shape, recompute)
+
+
+def model_flop(shape: Mapping[str, int]) -> float:
+    """Operations of a training step per sequence that the model of a shape needs, whatever a program recomputes."""
+    return gpt_flop(1, shape["seq_length"], shape["layers"], shape["hidden_size"], recompute=False)
 
 
 def efficiency(case: Case, peak_tflops: float, vocab_size: int = VOCABULARY) -> Efficiency:

@@ -16,7 +16,7 @@ from repro.utils.i18n import N_, Counted, Translate
 KINDS = {
     "ratio": N_("OneFlow / baseline"),
     "efficiency": N_("scaling efficiency"),
-    "peak": N_("share of the GPU's peak"),
+    "peak": N_("model FLOPs utilization"),
     "expectation": N_("measured / expected"),
 }
 """What a goal is of."""

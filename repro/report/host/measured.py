@@ -128,8 +128,8 @@ def comparisons(_: Translate, host: MeasuredHost) -> list[Section]:
     if not rows:
         return []
     fields = (
-        Field(_("Configuration"), lambda pair: _names(_, pair[0])),
-        Field(_("Compared with"), lambda pair: pair[0].base.label if pair[0].base.baseline_of else pair[0].base.name),
+        Field(_("Configuration"), lambda pair: _named(_, pair[0])),
+        Field(_("Compared with"), lambda pair: _base(_, pair[0])),
         Field("samples/s", lambda pair: pair[0].throughput, tables.measured, minor=True),
         Field(_("Compared with (samples/s)"), lambda pair: pair[0].base_throughput, tables.measured, minor=True),
         Field(_("Ratio or efficiency"), lambda pair: cells.with_interval(_, *pair), numeric=True),
@@ -139,7 +139,10 @@ def comparisons(_: Translate, host: MeasuredHost) -> list[Section]:
         "All comparisons with their throughputs, also those that were measured only with older code of their program."
     )
     table = tables.table("comparisons", rows, fields, caption)
-    blocks = (table, _runs_of_comparisons(_, [*(row for row, _written in rows), *host.layouts]))
+    blocks = (
+        table,
+        _runs_of_comparisons(_, [*(row for row, _written in rows), *host.megatrons, *host.layouts, *host.peaks]),
+    )
     return [Section("comparisons", _("Every comparison, with its runs"), blocks, folded=True)]
 
 
@@ -153,8 +156,8 @@ def _runs_of_comparisons(_: Translate, rows: list[HostRow]) -> Table:
 
     def compared(configuration: Configuration, group: list[HostRow]) -> str:
         if len(group) == len(configuration.rows):
-            return _("every one")
-        return _(", ").join(_over(_, row) for row in group)
+            return _("all of them")
+        return _(", ").join(dict.fromkeys(_over(_, row) for row in group))
 
     fields = (
         Field(_("Configuration"), lambda pair: pair[0].name),
@@ -166,14 +169,16 @@ def _runs_of_comparisons(_: Translate, rows: list[HostRow]) -> Table:
 
 
 def _over(_: Translate, row: HostRow) -> str:
-    """What a row compares, without its configuration."""
+    """What a row compares, without its configuration; of a row over nothing, and over no baseline, what trains alone."""
     if not row.bases:
-        baseline = _("expectation")
-    elif row.base.world_size != row.unit.world_size:
-        baseline = gpus_count(_, row.base.world_size)
-    else:
-        baseline = _short(_, row.base)
-    return _("{program} / {baseline}").format(program=_short(_, row.unit), baseline=baseline)
+        return _short(_, row.unit)
+    return _("{program} / {baseline}").format(program=_short(_, row.unit), baseline=_base(_, row))
+
+
+def _base(_: Translate, row: HostRow) -> str:
+    """What a row is over: the same on another number of GPUs, or another program."""
+    other = row.base.world_size != row.unit.world_size
+    return gpus_count(_, row.base.world_size) if other else _short(_, row.base)
 
 
 def _short(_: Translate, unit: Unit) -> str:
@@ -181,12 +186,9 @@ def _short(_: Translate, unit: Unit) -> str:
     return unit.label if unit.baseline_of else _(SHORT_PROGRAMS[unit.program])
 
 
-def _names(_: Translate, row: HostRow) -> str:
-    """The names under which the runs that count have the configuration, with its program; that of a baseline is in its name."""
-    names = _(", ").join(dict.fromkeys(result.unit.name for result in row.results))
-    if row.unit.baseline_of:
-        return names
-    return _("{name} ({program})").format(name=names, program=_(SHORT_PROGRAMS[row.unit.program]))
+def _named(_: Translate, row: HostRow) -> str:
+    """A configuration with what trains it."""
+    return _("{name} ({program})").format(name=configuration_name(row), program=_short(_, row.unit))
 
 
 def _folded(identity: str, title: str, *blocks: Block) -> Section:
@@ -286,7 +288,7 @@ def _with_program(_: Translate, unit: Unit) -> str:
 
 def _every_layout(_: Translate, rows: list[HostRow]) -> Section:
     fields = [
-        Field(_("Configuration"), lambda row: _names(_, row)),
+        Field(_("Configuration"), lambda row: _named(_, row)),
         Field(_("Layout"), lambda row: layout_text(row.unit), minor=True),
         Field(_("Global batch size"), lambda row: row.unit.global_batch, count, minor=True),
         Field(_("Throughput (samples/s)"), lambda row: _marked(_, row), numeric=True),

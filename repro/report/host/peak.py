@@ -1,18 +1,18 @@
-"""How much of the GPUs' peak GPT's trainings reach, beside the share that the published latencies amount to."""
+"""The model FLOPs utilization (MFU) of GPT's trainings, beside that of the published ones."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from repro.models.programs import KINDS
+from repro.models.programs import KINDS, TUNED
 from repro.perfmodel.hardware import describe
-from repro.published.audit.flops import efficiency
+from repro.published.audit.flops import model_flop
 from repro.report import numbers, tables
-from repro.report.charts.figure import gpus_text
 from repro.report.document import Cell, Section
 from repro.report.host import cells
 from repro.report.host.cells import SHORT_PROGRAMS
 from repro.report.host.configurations import Configuration, configurations
+from repro.report.host.coverage import same_configuration
 from repro.report.host.results import MeasuredHost
 from repro.report.method import link
 from repro.report.tables import Field
@@ -31,23 +31,27 @@ def peak(_: Translate, host: MeasuredHost) -> list[Section]:
             Field(_(SHORT_PROGRAMS[program]), partial(cells.percentage, _, program=program), numeric=True)
             for program in programs
         ),
-        Field(_("Published (V100)"), partial(_published, _, host), numeric=True),
+        Field(_("Goal"), partial(_goal, _), minor=True),
+        Field(_("Published (V100)"), partial(_published, host), numeric=True),
     )
     caption = _(
-        "Operations a second over the GPU's dense fp16 peak ({counted}). Published: that of the original case, on the number of "
-        "V100s in parentheses ({method})."
-    ).format(
-        counted=link(_, "peak", _("how they are counted")),
-        method=link(_, "comparable", _("what can be compared")),
-    )
+        "Model FLOPs utilization (MFU): the operations a second that the model needs, over the GPU's dense fp16 peak "
+        "({counted})."
+    ).format(counted=link(_, "peak", _("how they are counted")))
     table = tables.table("peak", configurations(rows), fields, caption)
     return [Section("peak", _("How much of the GPU's peak does GPT reach?"), (table,))]
 
 
-def _published(_: Translate, host: MeasuredHost, configuration: Configuration) -> Cell:
-    case = configuration.unit.case_in_precision
-    if case is None or case.published.latency_ms is None:
+def _goal(_: Translate, configuration: Configuration) -> Cell:
+    row = next((row for row in configuration.rows if row.unit.program == TUNED), None)
+    return cells.goal(_, row) if row else tables.NONE
+
+
+def _published(host: MeasuredHost, configuration: Configuration) -> Cell:
+    """The utilization that a published throughput amounts to; nothing where the case had another layout."""
+    case = same_configuration(configuration.unit)
+    if case is None or case.published.throughput is None:
         return tables.NONE
-    gpu = describe(host.catalogue.report(case.report).cluster).gpu
-    share = efficiency(case, gpu.tensor_tflops).share_of_peak
-    return Cell(numbers.percentage(share), share, note=gpus_text(_, case.layout.world_size))
+    flops = describe(host.catalogue.report(case.report).cluster).gpu.peak_flops(case.precision)
+    share = case.published.throughput * model_flop(case.shape) / case.layout.world_size / flops
+    return Cell(numbers.percentage(share), share)

@@ -33,7 +33,7 @@ from repro.perfmodel.kernels import fitted_trainings
 from repro.perfmodel.predict import expect_unit
 from repro.perfmodel.work import ModelJob
 from repro.planning.derived import case_of
-from repro.published.audit.flops import gpt_flop
+from repro.published.audit.flops import model_flop
 from repro.published.cases import Catalogue, load_catalogue
 from repro.report.host.notes import NOTES, SHARED, Notes, read
 from repro.report.host.rows import HostRow, RatioGoal, RunRatio, rows
@@ -140,7 +140,7 @@ class MeasuredHost:
 
     @cached_property
     def peaks(self) -> list[HostRow]:
-        """OneFlow's units over what they would reach at the peak of their GPUs, where `at_peak` says this."""
+        """OneFlow's units over what they would reach at the peak of their GPUs, where `at_peak` says this: the MFU."""
         reached = (
             self._of_run(
                 kept_run, result, None, ratio(result.throughputs, rate), result.steady / rate if result.steady else None
@@ -335,25 +335,17 @@ def _expected(result: Result, environment: Environment) -> float | None:
 
 
 def at_peak(unit: Unit, environment: Environment) -> float | None:
-    """The samples/s at which a unit's operations, counted as the published ones were, would be the peak of its GPUs.
+    """The samples/s at which the operations of a unit's model would be the dense fp16 peak of its GPUs.
 
-    None for baselines, for precisions without such a peak, and for models and GPUs whose operations or peak are not known.
+    None for baselines, for other precisions, and for models and GPUs whose operations or peak are not known.
     """
     if unit.baseline_of or unit.precision != "amp" or not spec_of(unit.model).published_flops:
         return None
-    shape = unit.config.shape
-    flop = gpt_flop(
-        1,
-        shape["seq_length"],
-        layers=shape["layers"],
-        hidden_size=shape["hidden_size"],
-        recompute=unit.config.activation_checkpointing,
-    )
     try:
         gpu = from_devices(environment.gpus[0]["name"], 1).gpu
     except HardwareError:
         return None
-    return unit.world_size * gpu.peak_flops(unit.precision) / flop
+    return unit.world_size * gpu.peak_flops(unit.precision) / model_flop(unit.config.shape)
 
 
 @dataclass(frozen=True)

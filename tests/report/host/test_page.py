@@ -143,7 +143,7 @@ def test_each_configuration_is_one_row_with_its_ratios(reproduced):
     assert (four["samples/s"], four["Compared with (samples/s)"]) == ("352.8", "392.0")
     assert (four["Ratio or efficiency"], four["Goal"]) == ("0.900 (n\xa0=\xa01)", "≥ 1.00 (undecided)")
     runs = table(page(reproduced), "Every comparison, with its runs", 1)
-    assert {(row["What is compared"], row["Runs"]) for row in runs} == {("every one", f"2026-11-21 [08:00](#{RUN})")}
+    assert {(row["What is compared"], row["Runs"]) for row in runs} == {("all of them", f"2026-11-21 [08:00](#{RUN})")}
     memory = table(page(reproduced), "Memory compared with the baselines")
     assert {(row["Port"], row["pytorch"]) for row in memory} == {("9000", "9000")}
 
