@@ -222,8 +222,8 @@ def test_older_code_is_only_in_the_list_of_every_comparison(host):
     chart = next(spec for spec in figure_specs(both) if spec.id == "ratios-published").chart(_)
     assert SHARDED not in repr(chart)
     every, _runs = measured.comparisons(_, both)[0].blocks
-    notes = {row[0].text.split()[0]: row[4].note for row in every.rows}
-    assert "older code" in notes[SHARDED] and "older code" not in notes["DP_1x1x1_2_1536x16"]
+    notes = {row[0].text: row[4].note for row in every.rows}
+    assert "older code" in notes[f"{SHARDED} (Port)"] and "older code" not in notes["DP_1x1x1_2_1536x16 (Port)"]
     assert "only with older code of their program: " in believed(_, both)
 
 
@@ -376,9 +376,9 @@ def test_what_differs_from_the_runs_is_named(altered):
 def test_a_baseline_is_no_port_in_the_list_of_comparisons(reproduced):
     """Baselines that scaled are rows as well, and have no program of OneFlow's."""
     rows = table(page(reproduced), "Every comparison, with its runs")
-    of_baselines = [row["Configuration"] for row in rows if re.search(r"\.pytorch[\w-]*( \(|$)", row["Configuration"])]
-    assert of_baselines
-    assert not [name for name in of_baselines if name.endswith(")")]
+    over_one_gpu = [row["Configuration"] for row in rows if row["Compared with"] == "1 GPU"]
+    assert [name for name in over_one_gpu if name.endswith(" (pytorch)")]
+    assert len(over_one_gpu) == len(set(over_one_gpu)), "each trains under its own name"
 
 
 def test_every_framework_that_was_compared_is_named_with_its_release():
