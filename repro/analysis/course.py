@@ -129,8 +129,8 @@ def _together(attempts: Sequence[AttemptRecord], overlap_s: float) -> set[tuple[
     """Pairs of attempts that ran at the same time, both ways round; the first of a pair was not killed with its run.
 
     The nodes of an attempt are taken before its time begins and given back after it: with a negative `overlap_s`, those
-    that were apart by less count as well. It ends with MOST_PAIRS, so that a record
-    which claims that thousands of attempts ran together is read in time.
+    that were apart by less count as well. It ends with MOST_PAIRS, so that a record which claims that thousands of
+    attempts ran together is read in time.
     """
     pairs, running = set(), list[AttemptRecord]()
     for attempt in sorted(attempts, key=lambda attempt: attempt.started):

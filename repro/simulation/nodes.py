@@ -236,7 +236,8 @@ def up(
     """Bring up nodes, `bare`, with an `engine`, or as `hpc` with Slurm and Apptainer besides; with the trainer `image` if asked for.
 
     `options` are further ones for `docker run`, such as ("--ulimit", "memlock=65536"). `disks` are disks of such nodes
-    that were kept, with the label THIRD, to start from. EngineError if the name is taken or this machine cannot do it. `tell` is called with each stage as it begins, and about how many seconds it and the rest take.
+    that were kept, with the label THIRD, to start from. EngineError if the name is taken or this machine cannot do it.
+    `tell` is called with each stage as it begins, and about how many seconds it and the rest take.
     """
     tell("the engine starts", 0)
     with exclusive():

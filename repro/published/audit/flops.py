@@ -41,7 +41,7 @@ def gpt_flop(
 
 
 def model_flop(shape: Mapping[str, int]) -> float:
-    """Operations of a training step per sequence that the model of a shape needs, whatever a program recomputes."""
+    """Floating-point operations of a GPT's forward and backward pass per sequence, recomputation excluded."""
     return gpt_flop(1, shape["seq_length"], shape["layers"], shape["hidden_size"], recompute=False)
 
 

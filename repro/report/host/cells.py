@@ -101,14 +101,13 @@ def titled(_: Translate, configuration: Configuration) -> Cell:
 
 
 def percentage(_: Translate, configuration: Configuration, program: str) -> Cell:
-    """The row of one of OneFlow's programs in per cent."""
-    row = next((row for row in configuration.rows if row.unit.program == program), None)
-    return with_interval(_, row, numbers.percentage)
+    """The row of one of OneFlow's programs in per cent; a dash without one."""
+    return with_interval(_, configuration.of(program), numbers.percentage)
 
 
-def goal(_: Translate, row: HostRow) -> Cell:
+def goal(_: Translate, row: HostRow | None) -> Cell:
     """A row's goal and how the row stands to it; a dash without one."""
-    if not row.goal:
+    if row is None or not row.goal:
         return NONE
     title, tone = STATUSES[row.status]
     return Cell(str(row.goal), row.goal.at_least, note=_(title), tone=tone)

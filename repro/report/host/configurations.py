@@ -24,10 +24,10 @@ class Configuration:
         units = [row.unit for row in self.rows]
         return next((unit for unit in units if not unit.baseline_of), units[0])
 
-    def of(self, program: str, baseline: str) -> HostRow | None:
-        """The row in which a program is over a baseline."""
+    def of(self, program: str, baseline: str = "") -> HostRow | None:
+        """The row in which a program is over a baseline; without one, the first of the program."""
         rows = (row for row in self.rows if not row.unit.baseline_of and row.unit.program == program)
-        return next((row for row in rows if row.base.label == baseline), None)
+        return next((row for row in rows if not baseline or row.base.label == baseline), None)
 
 
 def configurations(rows: Iterable[HostRow]) -> list[Configuration]:

@@ -148,21 +148,21 @@ def comparisons(_: Translate, host: MeasuredHost) -> list[Section]:
 
 def _runs_of_comparisons(_: Translate, rows: list[HostRow]) -> Table:
     """Which runs the comparisons of each configuration count, said once where they count the same."""
-    groups = [
-        (configuration, group)
-        for configuration in configurations(rows)
-        for group in by_key(configuration.rows, lambda row: cells.runs_of(_, row)).values()
-    ]
 
     def compared(configuration: Configuration, group: list[HostRow]) -> str:
         if len(group) == len(configuration.rows):
             return _("all of them")
         return _(", ").join(dict.fromkeys(_over(_, row) for row in group))
 
+    groups = [
+        (configuration.name, compared(configuration, group), runs)
+        for configuration in configurations(rows)
+        for runs, group in by_key(configuration.rows, lambda row: cells.runs_of(_, row)).items()
+    ]
     fields = (
-        Field(_("Configuration"), lambda pair: pair[0].name),
-        Field(_("What is compared"), lambda pair: compared(*pair)),
-        Field(_("Runs"), lambda pair: cells.runs_of(_, pair[1][0]), minor=True),
+        Field(_("Configuration"), lambda group: group[0]),
+        Field(_("What is compared"), lambda group: group[1]),
+        Field(_("Runs"), lambda group: group[2], minor=True),
     )
     caption = _("The runs that count for them, which are named by their start (UTC).")
     return tables.table("comparisons-runs", groups, fields, caption)

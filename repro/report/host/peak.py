@@ -6,14 +6,13 @@ from functools import partial
 
 from repro.models.programs import KINDS, TUNED
 from repro.perfmodel.hardware import describe
-from repro.published.audit.flops import model_flop
 from repro.report import numbers, tables
 from repro.report.document import Cell, Section
 from repro.report.host import cells
 from repro.report.host.cells import SHORT_PROGRAMS
 from repro.report.host.configurations import Configuration, configurations
 from repro.report.host.coverage import same_configuration
-from repro.report.host.results import MeasuredHost
+from repro.report.host.results import MeasuredHost, rate_at_peak
 from repro.report.method import link
 from repro.report.tables import Field
 from repro.utils.i18n import Translate
@@ -31,7 +30,7 @@ def peak(_: Translate, host: MeasuredHost) -> list[Section]:
             Field(_(SHORT_PROGRAMS[program]), partial(cells.percentage, _, program=program), numeric=True)
             for program in programs
         ),
-        Field(_("Goal"), partial(_goal, _), minor=True),
+        Field(_("Goal"), lambda configuration: cells.goal(_, configuration.of(TUNED)), minor=True),
         Field(_("Published (V100)"), partial(_published, host), numeric=True),
     )
     caption = _(
@@ -42,16 +41,11 @@ def peak(_: Translate, host: MeasuredHost) -> list[Section]:
     return [Section("peak", _("How much of the GPU's peak does GPT reach?"), (table,))]
 
 
-def _goal(_: Translate, configuration: Configuration) -> Cell:
-    row = next((row for row in configuration.rows if row.unit.program == TUNED), None)
-    return cells.goal(_, row) if row else tables.NONE
-
-
 def _published(host: MeasuredHost, configuration: Configuration) -> Cell:
     """The utilization that a published throughput amounts to; nothing where the case had another layout."""
     case = same_configuration(configuration.unit)
     if case is None or case.published.throughput is None:
         return tables.NONE
-    flops = describe(host.catalogue.report(case.report).cluster).gpu.peak_flops(case.precision)
-    share = case.published.throughput * model_flop(case.shape) / case.layout.world_size / flops
+    gpu = describe(host.catalogue.report(case.report).cluster).gpu
+    share = case.published.throughput / rate_at_peak(case.shape, gpu, case.layout.world_size)
     return Cell(numbers.percentage(share), share)

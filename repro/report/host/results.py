@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from repro.analysis.results import RESULT_COLUMNS, Result, result_frame, results
 from repro.analysis.verification import signed_as_listed
 from repro.models.registry import spec_of
 from repro.models.variants import MEGATRON
-from repro.perfmodel.hardware import HardwareError, from_devices
+from repro.perfmodel.hardware import GpuModel, HardwareError, from_devices
 from repro.perfmodel.kernels import fitted_trainings
 from repro.perfmodel.predict import expect_unit
 from repro.perfmodel.work import ModelJob
@@ -345,7 +345,12 @@ def at_peak(unit: Unit, environment: Environment) -> float | None:
         gpu = from_devices(environment.gpus[0]["name"], 1).gpu
     except HardwareError:
         return None
-    return unit.world_size * gpu.peak_flops(unit.precision) / model_flop(unit.config.shape)
+    return rate_at_peak(unit.config.shape, gpu, unit.world_size)
+
+
+def rate_at_peak(shape: Mapping[str, int], gpu: GpuModel, world_size: int) -> float:
+    """The samples/s of a GPT at a model FLOPs utilization of 1, on the dense fp16 peak of this many GPUs."""
+    return world_size * gpu.peak_flops("amp") / model_flop(shape)
 
 
 @dataclass(frozen=True)
