@@ -26,6 +26,7 @@ from repro.report.document import (
     Table,
     template,
 )
+from repro.report.numbers import NOTHING
 from repro.report.paper import NAME_LENGTH, SENTENCE_LENGTH, print_class
 from repro.utils.i18n import Translate, catalogue
 from repro.utils.printable import visible
@@ -178,8 +179,9 @@ def cell_class(cell: Cell, column: Column, table: Table) -> str:
 
 
 def sort_key(cell: Cell, column: Column) -> str:
-    """What a cell is sorted by where that is not its text; empty where it is, as in a column of plain numbers."""
-    if cell.sort is None:
+    """What a cell is sorted by where that is not its text; empty where it is, as in a column of plain numbers, and where
+    it has nothing, which a page sorts last by itself."""
+    if cell.sort is None or cell.text == NOTHING:
         return ""
     as_written = (
         column.numeric and PLAIN_NUMBER.fullmatch(cell.text) and math.isclose(float(cell.text), cell.sort, rel_tol=1e-3)
