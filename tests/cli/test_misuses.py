@@ -98,6 +98,7 @@ MISUSES = [
     ("image", {"BASE": "--privileged"}, 2, "^BASE=--privileged: it is an image's name, ID or file"),
     ("bench", {"CUBLAS": "/nonexistent", "DRY_RUN": "1"}, 2, "^CUBLAS=/nonexistent: no such file or folder"),
     ("bench", {"LAUNCHER": "ssh", "DRY_RUN": "1"}, 2, "^LAUNCHER: for runs on the nodes of a cluster"),
+    ("preflight", {"CLUSTER": "v100x32", "STACK": "cu102"}, 2, "^STACK: for runs on one machine"),
     ("curves", {"JOBS": "2", "PORT": "5000"}, 2, "^JOBS=2: PORT is the port of one attempt"),
     ("curves", {"CASES": "nothing"}, 2, "^CASES=nothing: no layout of that name; there are bert_fp32_"),
     (
