@@ -267,12 +267,37 @@ WRONG_CHOICES = [
     ("compare", "RUNS=one"),
     ("parse", ""),
     ("parse", "LOG=nope"),
+    ("parse", "LOG=/dev/zero"),
+    ("audit", "LOGS=/nope"),
+    ("bench", "CUBLAS=/nope"),
+    ("bench", "LAUNCHER=ssh"),
+    ("bench", "CLUSTER=v100x32 STACK=cu102"),
+    ("rehearse", "CLUSTER=v100x32 IMAGE=x"),
+    ("rehearse", "JOBS=2 PORT=5000"),
+    ("curves", "JOBS=2 PORT=5000"),
+    ("curves", "CASES=nope"),
+    ("curves", "CLUSTER=v100x32 CASES=nope"),
+    ("explore", "SHAPE=nope"),
+    ("deprovision", "CLUSTER=v100x32 LIMIT=v100-1,nope"),
+    ("provision", "CLUSTER=v100x32 LIMIT=nope"),
+    ("provision", "CLUSTER=v100x32 BUNDLE=/nope"),
+    ("new-cluster", ""),
+    ("new-cluster", "NAME=new HOSTS=a,a"),
+    ("new-cluster", "NAME=new HOSTS=a KEY=/nope"),
+    ("new-cluster", "NAME=new HOSTS=a GPUS=eight"),
+    ("bundle", "BUNDLE=/etc"),
+    ("bundle-check", "BUNDLE=/nope"),
+    ("effects", "RESULTS=/nope"),
+    ("effects", "RESULTS=/etc"),
+    ("report", "TOLERANCE=\u0663"),
     ("bench", "RUNTIME=pyxis"),
     ("cases", "CASES=nope"),
     ("compile-cache", "STACK=cpu"),
     ("compile-kernels", "ARCH=5"),
+    ("compile-kernels", "ARCH=999"),
     ("convergence", "MODEL=bert"),
     ("image", "CA=/nope"),
+    ("image", "BASE=--privileged"),
     ("kit", "ARCH=5"),
     ("kit", "ARCH=90 KIT=/etc"),
     ("plan", "CLUSTER=dgx-h100x0"),
@@ -283,15 +308,18 @@ WRONG_CHOICES = [
 
 
 OF_ANY_TEXT = {
-    *("BASE", "BASELINE_PYTHON", "CA", "CUBLAS", "CUDNN", "CUPTI", "DATA", "DEBIAN", "DEBIAN_SECURITY", "IMAGE", "KEY"),
-    *("LIMIT", "LOGS", "MODULE", "NAME", "RUNS", "SHAPE", "UBUNTU"),
+    *("BASE", "BASELINE_PYTHON", "CUPTI", "DEBIAN", "DEBIAN_SECURITY", "IMAGE", "KEY", "MODULE", "NAME", "UBUNTU"),
 }
-"""Options that are a file, an address, a new name, or what only an inventory or a library can tell."""
+"""Options that are an address, a new name, a file on nodes, or what only the engine or another program can tell."""
 OF_ANY_TEXT_HERE = {
-    *("archive HOST", "curves CASES", "e2e ONLY", "image-test ONLY", "reproduce HOST"),
+    *("archive HOST", "bench DATA", "compare RUNS", "e2e ONLY", "image-test ONLY", "reproduce HOST"),
     *(f"new-cluster {option.variable}" for option in every()["new-cluster"].options.values() if option.name != "stack"),
 }
-NEEDED = {"provision": ["CLUSTER=v100x32"], "reproduce": ["HOST=h200"]}
+NEEDED = {
+    "deprovision": ["CLUSTER=v100x32"],
+    "provision": ["CLUSTER=v100x32"],
+    "reproduce": ["HOST=h200"],
+}
 """What else a task has to be given, or it refuses this first."""
 
 

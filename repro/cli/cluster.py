@@ -8,12 +8,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from repro.cli.settings import Exit, Invocation, OptionError, exit_statuses, task
+from repro.cli.settings import Exit, FolderThere, Invocation, OptionError, exit_statuses, task
 from repro.images.stack import ImageStack
 from repro.runs.record import RUNS, check_creatable
 from repro.utils.errors import BAD_INPUT, FAILED
 from repro.utils.output import TerminalColumn, print_table
 from repro.utils.paths import named_by_time
+from repro.utils.printable import one_line
 
 if TYPE_CHECKING:
     from repro.cluster.cluster import Cluster
@@ -92,6 +93,14 @@ def new_cluster(
         f"{cluster.folder}: {len(cluster.nodes)} nodes, {cluster.world_size} ranks, read back and right\n"
         f"next: make provision CLUSTER={shown}, then make preflight CLUSTER={shown}"
     )
+
+
+@new_cluster.checks
+def _check_answers(values: Mapping[str, Any]) -> None:
+    """Refuse a wrong answer, and a missing one where nobody can be asked, of those that need no node."""
+    from repro.cluster.prompts import check_given
+
+    check_given({name.upper(): value for name, value in values.items()}, sys.stdin.isatty())
 
 
 @task(cluster=CLUSTER, check="exit 1 if nodes differ in a field that cluster_accepted_differences does not name")
@@ -186,7 +195,7 @@ def provision(
     check: bool = False,
     limit: str | None = None,
     tags: str | None = None,
-    bundle: Path | None = None,
+    bundle: FolderThere | None = None,
     runs: Path = RUNS,
 ) -> None:
     """Set every node of a cluster up the same, and show where nodes differ.
@@ -215,6 +224,17 @@ def provision(
         _fingerprint(chosen, runs, check=False)
 
 
+def _check_limit(values: Mapping[str, Any]) -> None:
+    """Refuse nodes that the text of an inventory does not name; one with ranges has to be read for that."""
+    from repro.cluster.inventory import inventory_folder, own_inventories
+
+    if limit := values["limit"]:
+        file = inventory_folder(values["cluster"] or own_inventories()[0]) / "hosts.yml"
+        text = file.read_text(encoding="utf-8", errors="replace")
+        if missing := [name for name in limit.split(",") if name not in text and "[" not in text]:
+            raise OptionError(f"LIMIT={one_line(limit)}: there is no {missing[0]!r} in {file}")
+
+
 @provision.checks
 def _check_meant(values: Mapping[str, Any]) -> None:
     """Refuse parts that there are not, a place for the fingerprints that cannot be written, and provisioning where not
@@ -228,6 +248,7 @@ def _check_meant(values: Mapping[str, Any]) -> None:
         check_creatable(values["runs"])
     if len(own_inventories()) != 1:
         _check_named(values)
+    _check_limit(values)
 
 
 @contextmanager
@@ -281,6 +302,7 @@ def deprovision(
 
 
 deprovision.checks(_check_named)
+deprovision.checks(_check_limit)
 
 
 @task(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from repro.cli.options import LibraryOptions, RunOptions
 from repro.cli.session import Session, baseline_program_of, check_wanted, chosen_cases, chosen_model
-from repro.cli.settings import Invocation, OptionError, task
+from repro.cli.settings import MOST, Invocation, task
 from repro.planning.datasets import learned_by
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
 from repro.utils.errors import PlanError
@@ -56,6 +56,20 @@ def curves(
     _run_trainings(session, KIND, make_plan=make_plan, datasets=lambda: {"text": text_dataset()}, jobs=jobs)
 
 
+@curves.checks
+def _check_layouts(values: Mapping[str, Any]) -> None:
+    """Refuse layouts that there are not; of a cluster, whose GPUs its inventory tells, any may be meant."""
+    from repro.launch.host_environment import gpu_count
+    from repro.planning.loss_curves import make_curve_plan
+    from repro.published.trainer_config import SYNTHETIC, TrainingData
+
+    if not values["run"]:
+        gpus = gpu_count() if values["cases"] and not values["cluster"] else MOST["MAX_GPUS"]
+        make_curve_plan(
+            gpus, TrainingData(SYNTHETIC), model=chosen_model(values["model"]), names=values["cases"] or None
+        )
+
+
 @task(run=RUN, repeats=REPEATS)
 def convergence(
     invocation: Invocation,
@@ -100,8 +114,6 @@ def _run_trainings(
     from repro.launch.host_environment import gpu_count, visible_gpus
     from repro.report.run.kinds import find
 
-    if session.options.port and jobs and jobs > 1:
-        raise OptionError(f"JOBS={jobs}: PORT is the port of one attempt; leave one of the two out")
     before, name, chosen = session.begin(kind)
     if name:
         made = datasets()

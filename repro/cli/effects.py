@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from repro.cli.options import LibraryOptions
-from repro.cli.settings import Exit, Invocation, OptionError, task
+from repro.cli.settings import Exit, FolderThere, Invocation, OptionError, PathThere, task
 from repro.runs.record import RUNS
 from repro.utils.errors import FAILED
 from repro.utils.output import TerminalColumn, print_table
@@ -16,9 +18,9 @@ from repro.utils.signals import heed_signals
 @task(results="record what was timed elsewhere: the folder with its metrics and its trace")
 def effects(
     invocation: Invocation,
-    results: Path | None = None,
+    results: FolderThere | None = None,
     runs: Path = RUNS,
-    cupti: str | None = None,
+    cupti: PathThere | None = None,
     *,
     libraries: LibraryOptions,
 ) -> None:
@@ -38,8 +40,6 @@ def effects(
     from repro.runs.record import write_text
 
     cases = load_catalogue().ported
-    if results is not None and not results.is_dir():
-        raise OptionError(f"RESULTS={results}: there is no such folder")
     folder = results or named_by_time(runs.absolute(), "effects-")
     if results is None:
         heed_signals()
@@ -85,3 +85,16 @@ def effects(
     if measured.left_out:
         reasons = [f"{name}: {reason}" for name, reason in measured.left_out.items()]
         raise Exit("\n".join(["left out, as their kernels of 2020 failed or computed wrongly here:", *reasons]), FAILED)
+
+
+@effects.checks
+def _check_measurable(values: Mapping[str, Any]) -> None:
+    """Refuse a folder that nothing was timed into and, where none is named, a machine without a GPU."""
+    from repro.analysis.past_kernels import METRICS
+    from repro.launch.host_environment import gpus
+    from repro.launch.past_kernels import require_gpu
+
+    if not (results := values["results"]):
+        require_gpu(gpus())
+    elif not (results / METRICS).is_file():
+        raise OptionError(f"RESULTS={results}: no {METRICS} there, so nothing was timed into this folder")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from repro.cli import bench, correctness, plan, preflight, rehearse
-from repro.cli.options import LOCAL, REMOTE, AttemptOptions, LibraryOptions, refuse_misplaced
+from repro.cli.options import AttemptOptions, LibraryOptions, refuse_misplaced
 from repro.cli.session import OF_ANY_RUN, check_wanted, chosen_cases
 from repro.cli.settings import Exit, Invocation, OptionError, OptionTask, task
 from repro.models.registry import spec_of
@@ -124,8 +124,7 @@ def _check_reproduce(values: Mapping[str, Any]) -> None:
     if unknown := sorted(set(steps) - set(STEPS)):
         raise OptionError(f"STEPS={','.join(steps)}: no step {', '.join(unknown)}; there are {', '.join(STEPS)}")
     runs_of(host or Path(cluster).name)
-    given = [name.upper() for name, value in values.items() if value is not None]
-    refuse_misplaced(given, cluster, (*LOCAL, "CUPTI"), (*REMOTE, "SCALE"))
+    refuse_misplaced(values, cluster, ("CUPTI",), ("SCALE",))
     check_wanted(values)
     _planned(values["model"], values["cases"], steps=steps, cluster=cluster, scale=values["scale"], gpus=1)
     if not cluster and not gpu_count():

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from repro.cli.options import SourceOptions
-from repro.cli.settings import Exit, Invocation, OptionError, exit_statuses, task
+from repro.cli.settings import Exit, FolderThere, Invocation, OptionError, PathThere, exit_statuses, task
+from repro.images.offline_folder import check_new
 from repro.images.recipes import RecipeStack
 from repro.images.stack import IMAGE_STACKS, ImageStack, Libraries
-from repro.runs.record import check_creatable
 from repro.utils.errors import FAILED
 from repro.utils.output import print_table
-from repro.utils.printable import one_line
+from repro.utils.signals import heed_signals
 
 if TYPE_CHECKING:
     from repro.images.build import Sources
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CACHE = "/cache"
 STACK = "cu102 or cu102-modern (default: both)"
 ANY_STACK = f"{STACK}, or baseline for that of PyTorch"
-BUNDLE = Path("bundle")
+BUNDLE = FolderThere(Path("bundle"))
 KIT = Path("kit")
 OLDEST_ARCH = 60
 """The oldest architecture for which the wheel has all of its code: Pascal."""
@@ -131,7 +131,10 @@ def image(
 
 @task(stack=ANY_STACK)
 def image_check(
-    invocation: Invocation, stack: RecipeStack | None = None, cublas: str | None = None, cudnn: str | None = None
+    invocation: Invocation,
+    stack: RecipeStack | None = None,
+    cublas: PathThere | None = None,
+    cudnn: PathThere | None = None,
 ) -> None:
     """Start the images and compare what their libraries report with the pins.
 
@@ -199,20 +202,24 @@ def sbom(invocation: Invocation, stack: ImageStack | None = None) -> None:
 def bundle(invocation: Invocation, bundle: Path = BUNDLE) -> None:
     """Write one folder from which a node without a network is set up.
 
-    Exit status: 0 written; 1 it could not be.
+    Exit status: 0 written; 1 it could not be; 2 wrong input.
     """
     from repro.images.offline_bundle import write_bundle
     from repro.images.pins import load_pins
 
+    heed_signals()
     with exit_statuses(FAILED):
         print(write_bundle(bundle, load_pins()))
 
 
+bundle.checks(lambda values: check_new(values["bundle"], "BUNDLE"))
+
+
 @task()
-def bundle_check(invocation: Invocation, bundle: Path = BUNDLE) -> None:
+def bundle_check(invocation: Invocation, bundle: FolderThere = BUNDLE) -> None:
     """Check that an offline bundle is complete.
 
-    Exit status: 0 it is; 1 a file is missing or changed.
+    Exit status: 0 it is; 1 a file is missing or changed; 2 there is no such folder.
     """
     from repro.images.offline_bundle import check_bundle
 
@@ -236,8 +243,8 @@ def kit(
     tests: bool = False,
     baselines: bool = False,
     images: bool = False,
-    cublas: str | None = None,
-    cudnn: str | None = None,
+    cublas: PathThere | None = None,
+    cudnn: PathThere | None = None,
 ) -> None:
     """Write a folder from which one host without a network runs `make bench`: environments, interpreters and code.
 
@@ -252,6 +259,7 @@ def kit(
     folders: list[Path] = []
     if libraries and stack.needs_newer_libraries(chosen):
         folders = list(_newer(load_pins(), ["cu102-modern"], cublas, cudnn).values())
+    heed_signals()
     with exit_statuses(FAILED):
         made = make_kit(
             kit,
@@ -273,13 +281,9 @@ def compile_kernels(invocation: Invocation, arch: tuple[int, ...] = (), jobs: in
     Exit status: 0 compiled; 1 it could not be; 2 wrong input.
     """
     from repro.images.kernel_compiler import Compiler, make_overlay
-    from repro.images.stack import needs_newer_libraries
 
-    chosen = _architectures(arch)
-    if old := [str(architecture) for architecture in chosen if not needs_newer_libraries([architecture])]:
-        raise OptionError(f"ARCH={','.join(old)}: the wheel has the machine code for it; nothing is to be compiled")
     with exit_statuses(FAILED):
-        for architecture in chosen:
+        for architecture in _compiled(arch):
             made = make_overlay(Compiler.pinned(architecture), jobs or os.cpu_count() or 1)
             print(
                 f"{made.folder}: {made.compiled} fatbins compiled, {made.left} left to the driver, SHA-256 {made.digest}"
@@ -299,7 +303,21 @@ def _architectures(arch: tuple[int, ...]) -> tuple[int, ...]:
     return chosen
 
 
-compile_kernels.checks(lambda values: _architectures(values["arch"]))
+def _compiled(arch: tuple[int, ...]) -> tuple[int, ...]:
+    """Those of `_architectures` if all of them are to be compiled for, and the pinned compilers can."""
+    from repro.images.kernel_compiler import ARCHITECTURES
+    from repro.images.stack import needs_newer_libraries
+
+    chosen = _architectures(arch)
+    if old := [str(architecture) for architecture in chosen if not needs_newer_libraries([architecture])]:
+        raise OptionError(f"ARCH={','.join(old)}: the wheel has the machine code for it; nothing is to be compiled")
+    if unheard := sorted(set(chosen) - set(ARCHITECTURES)):
+        there = ", ".join(map(str, ARCHITECTURES))
+        raise OptionError(f"ARCH={','.join(map(str, unheard))}: the pinned compilers know no such GPU; it is {there}")
+    return chosen
+
+
+compile_kernels.checks(lambda values: _compiled(values["arch"]))
 
 
 @kit.checks
@@ -313,14 +331,15 @@ def _check_kit(values: Mapping[str, Any]) -> None:
         raise OptionError(
             f"KIT={folder}: there a checkout keeps what it says of the kit that it was set up from; take another folder"
         )
-    if folder.exists():
-        raise OptionError(f"KIT={one_line(str(folder))}: it exists already; remove it or name another folder")
-    check_creatable(folder, "KIT")
+    check_new(folder, "KIT")
 
 
 @task(stack="compile in this stack's image, cu102 or cu102-modern (default: in the local environment)")
 def compile_cache(
-    invocation: Invocation, stack: ImageStack | None = None, cublas: str | None = None, cudnn: str | None = None
+    invocation: Invocation,
+    stack: ImageStack | None = None,
+    cublas: PathThere | None = None,
+    cudnn: PathThere | None = None,
 ) -> None:
     """Compile the GPU code for this machine's GPU into the driver's cache, on all cores.
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from repro.cli.settings import FileThere, ImageName, PathThere
 from repro.images.runtime import check_runtime
 from repro.images.stack import AnyStack, Libraries
-from repro.runs.record import RUNS
+from repro.runs.record import RUNS, Run
 from repro.utils.errors import PlanError
-from repro.utils.printable import one_line
 
 LOCAL = ("BASELINE_PYTHON", "CUBLAS", "CUDNN", "IMAGE", "JOBS", "STACK")
 """Options that mean something on one machine only."""
@@ -38,11 +38,15 @@ class AttemptOptions:
 
     @staticmethod
     def check(values: Mapping[str, Any]) -> None:
-        """Refuse a launcher that there is not."""
+        """Refuse a launcher that there is not, options that mean nothing where the ranks run, and a port for several attempts."""
         if values["launcher"]:
             from repro.launch.select import check_launcher
 
             check_launcher(values["launcher"])
+        before = Run.open(values["run"], values["runs"], option="RUN") if values.get("run") else None
+        refuse_misplaced(values, cluster_of(before, values["cluster"]))
+        if values["port"] and (values.get("jobs") or 1) > 1:
+            raise PlanError(f"JOBS={values['jobs']}: PORT is the port of one attempt; leave one of the two out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +61,8 @@ class LibraryOptions:
     """What libraries a task on this machine's GPUs uses."""
 
     stack: AnyStack | None = None
-    cublas: str | None = None
-    cudnn: str | None = None
+    cublas: PathThere | None = None
+    cudnn: PathThere | None = None
 
     def libraries(self, cupti: str | None = None, baseline_python: str | None = None) -> Libraries:
         """The libraries that were named, and those that other options of a task name."""
@@ -70,18 +74,10 @@ class SourceOptions:
     """Where the build of an image downloads from, in place of the pinned places."""
 
     nccl: Nccl | None = None
-    base: str | None = None
+    base: ImageName | None = None
     debian: str | None = None
     debian_security: str | None = None
-    ca: str | None = None
-
-    @staticmethod
-    def check(values: Mapping[str, Any]) -> None:
-        """Refuse a file of certificates that there is not."""
-        if values["ca"] and not Path(values["ca"]).is_file():
-            raise PlanError(
-                f"CA={one_line(values['ca'])}: no such file; it has the CA certificates that the build trusts"
-            )
+    ca: FileThere | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +85,7 @@ class RuntimeOptions:
     """What ranks run with."""
 
     runtime: str | None = None
-    image: str | None = None
+    image: ImageName | None = None
 
     @staticmethod
     def check(values: Mapping[str, Any]) -> None:
@@ -99,11 +95,22 @@ class RuntimeOptions:
 
 
 def refuse_misplaced(
-    given: Collection[str], cluster: str | None, local: Collection[str] = LOCAL, remote: Collection[str] = REMOTE
+    values: Mapping[str, Any], cluster: str | None, local: Collection[str] = LOCAL, remote: Collection[str] = REMOTE
 ) -> None:
-    """PlanError for options, out of those that were `given`, that mean nothing where the ranks run: on the nodes of a cluster, or on this machine."""
-    wrong = ", ".join(name for name in (local if cluster else remote) if name in given)
+    """PlanError for options with a value that mean nothing where the ranks run: on the nodes of a cluster, or on this machine."""
+    wrong = ", ".join(name for name in (local if cluster else remote) if values.get(name.lower()) not in (None, ""))
     if wrong and cluster:
         raise PlanError(f"{wrong}: for runs on one machine; leave it out with CLUSTER")
     if wrong:
         raise PlanError(f"{wrong}: for runs on the nodes of a cluster; name it with CLUSTER")
+
+
+def cluster_of(before: Run | None, cluster: str | None) -> str | None:
+    """The cluster that was named, or that of the run to go on with, which must be the same; None for this machine."""
+    if before is None:
+        return cluster or None
+    recorded = before.description().environment.cluster or {}
+    if cluster and Path(cluster).name != recorded.get("name"):
+        where = f"on cluster {recorded['name']}" if recorded else "on one machine"
+        raise PlanError(f"RUN={before.id} was begun {where}; go on with it there, or leave RUN out")
+    return cluster or recorded.get("folder")

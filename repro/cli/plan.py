@@ -93,6 +93,14 @@ def explore(
 explore.checks(_check_described)
 
 
+@explore.checks
+def _check_shape(values: Mapping[str, Any]) -> None:
+    """Refuse a shape that no model can have."""
+    from repro.perfmodel.layout_search import shape_of
+
+    shape_of(values["shape"])
+
+
 @task()
 def model(invocation: Invocation) -> None:
     """Fit the performance model and write its report and figures, reports/model/.

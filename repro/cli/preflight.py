@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from repro.cli.options import LibraryOptions
+from repro.cli.options import LibraryOptions, refuse_misplaced
 from repro.cli.settings import Exit, Invocation, task
 from repro.runs.record import RUNS, check_creatable
 from repro.utils.errors import FAILED
@@ -64,13 +64,14 @@ def preflight(
 
 @preflight.checks
 def _check_only(values: Mapping[str, Any]) -> None:
-    """Refuse checks that there are not, and a place for the results that cannot be written.
+    """Refuse checks that there are not, libraries for the nodes of a cluster, and a place for the results that cannot be written.
 
     The checks of a cluster are known once its inventory is read.
     """
     from repro.preflight.framework import choose
 
     check_creatable(values["runs"])
+    refuse_misplaced(values, values["cluster"])
     if not values["cluster"]:
         choose(_checks(Path(), {}, None), values["only"])
 

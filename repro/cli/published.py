@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from repro.cli.session import chosen_cases
-from repro.cli.settings import Exit, Invocation, OptionError, exit_statuses, task
+from repro.cli.settings import Exit, FileThere, FolderThere, Invocation, OptionError, exit_statuses, task
 from repro.utils.errors import FAILED
 from repro.utils.output import print_json, print_table, terminal_width
 
@@ -37,8 +37,8 @@ def cases(invocation: Invocation, model: str = "all", cases: str | None = None, 
 )
 def audit(
     invocation: Invocation,
-    logs: str | None = None,
-    data: str | None = None,
+    logs: FolderThere | None = None,
+    data: FolderThere | None = None,
     check: bool = False,
     format: Format = "table",
 ) -> None:
@@ -48,7 +48,7 @@ def audit(
     Exit status: 0 done; 1 with --check, something differs; 2 wrong input.
     """
     if logs:
-        _audit_logs(Path(logs), check, format)
+        _audit_logs(logs, check, format)
     else:
         _audit_data(data, check, format)
 
@@ -68,7 +68,7 @@ def _audit_logs(folder: Path, check: bool, format: Format) -> None:
         print("up to date")
 
 
-def _audit_data(data: str | None, check: bool, format: Format) -> None:
+def _audit_data(data: Path | None, check: bool, format: Format) -> None:
     from repro.published.audit.engine import as_json, differences, register_faults
     from repro.published.audit.engine import audit as audited
     from repro.report.published.audit import terminal_lines
@@ -76,7 +76,7 @@ def _audit_data(data: str | None, check: bool, format: Format) -> None:
     from repro.utils.paths import DATA
 
     kept_audit = FOLDER / "audit.json"
-    result = audited(Path(data or DATA))
+    result = audited(data or DATA)
     if format == "json":
         print(as_json(result).rstrip())
     else:
@@ -110,7 +110,7 @@ def published(invocation: Invocation, check: bool = False) -> None:
 
 
 @task(log="a log file")
-def parse(invocation: Invocation, log: str | None = None) -> None:
+def parse(invocation: Invocation, log: FileThere | None = None) -> None:
     """Print one JSON object for a log of any generation, from the published runs or this project's.
 
     Exit status: 0 done; 1 the file is not such a log; 2 wrong input.
@@ -123,9 +123,6 @@ def parse(invocation: Invocation, log: str | None = None) -> None:
 
 @parse.checks
 def _check_log(values: Mapping[str, Any]) -> None:
-    """Refuse a log that there is not."""
-    log = values["log"]
-    if not log:
+    """Refuse a task without the log that it needs."""
+    if not values["log"]:
         raise OptionError("LOG=FILE: name the log to read")
-    if not Path(log).exists():
-        raise OptionError(f"LOG={log}: no such file")

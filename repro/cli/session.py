@@ -10,10 +10,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from repro.cli.options import LibraryOptions, RunOptions, RuntimeOptions, refuse_misplaced
+from repro.cli.options import LibraryOptions, RunOptions, RuntimeOptions, cluster_of
 from repro.cli.settings import Exit, Invocation, exit_statuses
 from repro.targets import command_line
 from repro.utils.errors import FAILED, INTERRUPTED, PlanError
@@ -58,8 +57,7 @@ class Session:
     def begin(self, kind: str) -> tuple[Run | None, str | None, Launcher]:
         """The run to go on with, if one was named; the cluster, None for this machine; and its launcher."""
         before = self.before(kind)
-        cluster = self.cluster_of(before)
-        refuse_misplaced(self.invocation.texts, cluster)
+        cluster = cluster_of(before, self.options.cluster)
         return before, cluster, self.launcher(cluster, before)
 
     def before(self, kind: str) -> Run | None:
@@ -165,17 +163,6 @@ class Session:
             )
             limits = self.limits(plan, launcher.patience)
             self.carry_out(run, plan, changed(session.attempts(run, plan, limits)), places)
-
-    def cluster_of(self, before: Run | None) -> str | None:
-        """The cluster that was named, or that of the run to go on with, which must be the same."""
-        cluster = self.options.cluster
-        if before is None:
-            return cluster
-        recorded = before.description().environment.cluster or {}
-        if cluster and Path(cluster).name != recorded.get("name"):
-            where = f"on cluster {recorded['name']}" if recorded else "on one machine"
-            raise PlanError(f"RUN={before.id} was begun {where}; go on with it there, or leave RUN out")
-        return cluster or recorded.get("folder")
 
     def _places(self, session: LaunchSession, plan: Plan) -> Places | None:
         """The places of attempts that run side by side; None for one at a time.

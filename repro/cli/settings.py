@@ -12,19 +12,20 @@ import difflib
 import errno
 import inspect
 import os
-import re
 import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NewType
 
+from repro.images.runtime import IMAGE
 from repro.models.variants import DEFAULT, VARIANTS
 from repro.targets import command_line, names
 from repro.utils.errors import BAD_INPUT, FAILED, INTERRUPTED, ReproError
 from repro.utils.printable import one_line, printable
+from repro.utils.typed_numbers import number_of
 
 SHOWN = 200
 """How much of a value is shown where it is refused, in characters."""
@@ -91,6 +92,14 @@ REMEDIES = {
 """What to do about errors of files that are no fault of the project, by their numbers."""
 
 
+FileThere = NewType("FileThere", str)
+FolderThere = NewType("FolderThere", Path)
+PathThere = NewType("PathThere", str)
+ImageName = NewType("ImageName", str)
+"""Kinds of options with a check of their own (`FAULTS`): a plain file, a folder, and either that are there, and what may
+name an image."""
+
+
 class Exit(ReproError):
     """A task ends with this message for a person, and with this exit status."""
 
@@ -131,11 +140,17 @@ class Option:
         if text == "":
             return "" if self.kind is str and self.default is None else self.default
         try:
-            if self.kind in BOUNDED:
-                return BOUNDED[self.kind](text, self.variable)
-            return PARSERS[self.kind](text) if self.kind in PARSERS else _chosen(self.kind, text)
+            kind = getattr(self.kind, "__supertype__", self.kind)
+            if kind in BOUNDED:
+                return BOUNDED[kind](text, self.variable)
+            return PARSERS[kind](text) if kind in PARSERS else _chosen(kind, text)
         except ValueError as error:
             raise OptionError(f"{label}{one_line(text, SHOWN)}: {error}") from None
+
+    def check(self, value: Any) -> None:
+        """OptionError for a value, the default as well, that is not what options of this kind have to be."""
+        if value and self.kind in FAULTS and (fault := FAULTS[self.kind](value)):
+            raise OptionError(f"{self.variable}={one_line(str(value), SHOWN)}: {fault} ({self.help})")
 
     def show(self, value: Any) -> str:
         """The text of a value, as `parse` reads it."""
@@ -184,10 +199,10 @@ LEAST = {"RETRIES": 0}
 
 def whole_number(text: str, variable: str) -> int:
     """The value of an option that is a number, by its variable."""
-    least, most = LEAST.get(variable, 1), MOST[variable]
-    if not re.fullmatch("[0-9]{1,10}", text) or not least <= int(text) <= most:
+    least, most, value = LEAST.get(variable, 1), MOST[variable], number_of(text)
+    if not isinstance(value, int) or not least <= value <= most:
         raise ValueError(f"it is a whole number from {least} to {most}")
-    return int(text)
+    return value
 
 
 def flag(text: str) -> bool:
@@ -199,13 +214,10 @@ def flag(text: str) -> bool:
 
 def percentage(text: str, variable: str) -> float:
     """The value of an option that is given in per cent, as a share of 1."""
-    try:
-        share = float(text[:-1] if text.endswith("%") else text) / 100
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= MOST[variable] / 100:
+    value = number_of(text.removesuffix("%"))
+    if value is None or value > MOST[variable]:
         raise ValueError(f"it is a number of per cent from 0 to {MOST[variable]}, such as 2.5")
-    return share
+    return value / 100
 
 
 def numbers(text: str, variable: str) -> tuple[int, ...]:
@@ -216,6 +228,20 @@ def numbers(text: str, variable: str) -> tuple[int, ...]:
         raise ValueError(f"{error}, or several such as 2,4") from None
 
 
+def _absence(there: Callable[[Any], bool], noun: str) -> Callable[[Any], str | None]:
+    """What says why a path is refused that is not `there`."""
+    return lambda path: None if there(path) else f"{'it is no' if os.path.exists(path) else 'no such'} {noun}"
+
+
+FAULTS: dict[Any, Callable[[Any], str | None]] = {
+    FileThere: _absence(os.path.isfile, "file"),
+    FolderThere: _absence(os.path.isdir, "folder"),
+    PathThere: _absence(os.path.exists, "file or folder"),
+    ImageName: lambda text: (
+        None if IMAGE.fullmatch(text) else "it is an image's name, ID or file, which begins with no dash"
+    ),
+}
+"""By kind of option, what is wrong with a value; None if nothing is."""
 PARSERS: dict[Any, Callable[[str], Any]] = {
     str: str,
     bool: flag,
@@ -297,6 +323,8 @@ class OptionTask:
             from repro.runs.record import check_creatable
 
             check_creatable(every["runs"])
+        for option in self.options.values():
+            option.check(every[option.name])
         for function in self._checks:
             function(every)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import getpass
+import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -24,6 +25,10 @@ from repro.cluster.host_keys import AT_THE_MACHINE, HostKey, confirmed, scan
 from repro.cluster.inventory import ClusterError
 from repro.cluster.jump_hosts import Refused, close, open_checked
 from repro.cluster.ssh import on_all
+from repro.utils.typed_numbers import number_of
+
+NUMBERS = ("GPUS", "GBITS")
+"""The answers that are numbers."""
 
 
 class Answers:
@@ -52,17 +57,39 @@ class Answers:
                 return value
 
     def number(self, name: str, question: str, default: float | None) -> float:
-        """An answer that is a number; whole where it has no fraction."""
+        """An answer that is a number."""
         text = self.get(name, question, f"{default:g}" if default else None)
-        try:
-            value = float(text)
-        except ValueError:
-            raise ClusterError(f"{name}={text}: it is a number") from None
-        return int(value) if value.is_integer() else value
+        if (value := number_of(text)) is None:
+            raise ClusterError(f"{name}={text}: it is a number")
+        return value
 
 
 def new_cluster(answers: Answers, say: Callable[[str], None]) -> Cluster:
     """Ask, check the host keys with the person, write the inventory and read it back; ClusterError stops it."""
+    folder, nodes, jump, key = _way(answers)
+    keys = _checked_keys(answers, nodes, jump, key, say)
+    suggestions = _suggestions(nodes, jump, key, keys, say)
+    cluster = write_inventory(folder, nodes, keys, _variables(answers, suggestions), key, jump)
+    for name, result in on_all(cluster, lambda remote: remote.run(["true"])).items():
+        if isinstance(result, Exception):
+            say(f"note: {name} does not answer yet: {result}")
+    return cluster
+
+
+def check_given(given: Mapping[str, str | None], person: bool) -> None:
+    """ClusterError for a wrong answer among those that are given, and for one that is missing if there is no person to ask.
+
+    Asked is nobody yet; of the answers, this is what no node has to be connected to for.
+    """
+    later = {"NAME": f"asked-{os.getpid()}", "HOSTS": "asked"} if person else {}
+    answers = Answers({name: later.get(name) if text is None else text for name, text in given.items()}.get, None)
+    _way(answers)
+    for name in NUMBERS:
+        answers.number(name, "", 1)
+
+
+def _way(answers: Answers) -> tuple[Path, tuple[Node, ...], tuple[Node, ...], Path | None]:
+    """The folder of the inventory, the nodes, the jump hosts on the way to them, and the SSH key."""
     folder = target_folder(answers.get("NAME", "name of the cluster"))
     hosts = answers.get("HOSTS", "its nodes, the one of rank 0 first: address, address:port or name=address")
     user = answers.get("LOGIN", "user to log in as", getpass.getuser())
@@ -71,14 +98,7 @@ def new_cluster(answers: Answers, say: Callable[[str], None]) -> Cluster:
         "JUMP", "jump hosts on the way, this machine's neighbour first: address or user@address, empty for none", ""
     )
     jump = jump_hosts_of(hops, user)
-    key = key_of(answers.get("KEY", "private SSH key, empty for SSH's own choice", ""))
-    keys = _checked_keys(answers, nodes, jump, key, say)
-    suggestions = _suggestions(nodes, jump, key, keys, say)
-    cluster = write_inventory(folder, nodes, keys, _variables(answers, suggestions), key, jump)
-    for name, result in on_all(cluster, lambda remote: remote.run(["true"])).items():
-        if isinstance(result, Exception):
-            say(f"note: {name} does not answer yet: {result}")
-    return cluster
+    return folder, nodes, jump, key_of(answers.get("KEY", "private SSH key, empty for SSH's own choice", ""))
 
 
 def _checked_keys(

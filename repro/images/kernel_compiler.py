@@ -31,6 +31,8 @@ from repro.utils.filelock import exclusive
 from repro.utils.paths import CACHE, sha256, sha256_of
 from repro.utils.progress import Steps, duration
 
+ARCHITECTURES = (80, 86, 87, 89, 90, 100, 101, 103, 120, 121)
+"""Those after Turing that the pinned ptxas and nvJitLink compile for."""
 COMPILED = CACHE / "cubin"
 RELOCATABLE = "__nv_relfatbin"
 COMPILE_ONLY = {"--compile-only": "-c"}

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from repro.utils.errors import FAILED, ReproError
+from repro.runs.record import check_creatable
+from repro.utils.errors import BAD_INPUT, FAILED, ReproError
 from repro.utils.i18n import LANGUAGES
 from repro.utils.paths import sha256
+from repro.utils.printable import one_line
 
 SUMS = "SHA256SUMS"
 TEMPLATES = Path(__file__).with_name("templates")
@@ -22,20 +25,38 @@ class OfflineError(ReproError):
     status = FAILED
 
 
+class FolderTaken(OfflineError):
+    """There is something already where a new folder is to be."""
+
+    status = BAD_INPUT
+
+
+def check_new(folder: Path, variable: str) -> Path:
+    """Where a new folder is filled before it gets its name; FolderTaken if anything is there or has that name.
+
+    `variable` is the option that names another. RecordError where no folder can be made.
+    """
+    partial = folder.absolute().with_name(f"{folder.name}.partial")
+    for path, what in ((folder, "it"), (partial, f"{partial}, where it is written first,")):
+        if os.path.lexists(path):
+            shown = one_line(str(folder))
+            raise FolderTaken(f"{variable}={shown}: {what} exists already; remove it or name another folder")
+    check_creatable(folder, variable)
+    return partial
+
+
 @contextlib.contextmanager
 def new_folder(folder: Path, variable: str) -> Iterator[Path]:
-    """A folder to fill, which gets its checksums and its name at the end; OfflineError if there is one of that name.
-
-    `variable` is the option that names another.
-    """
-    if folder.exists():
-        raise OfflineError(f"{folder} exists already; remove it or name another folder with {variable}=")
-    partial = folder.absolute().with_name(f"{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    """A folder to fill, which gets its checksums and its name at the end, or is removed; errors are those of `check_new`."""
+    partial = check_new(folder, variable)
     partial.mkdir(parents=True)
-    yield partial
-    (partial / SUMS).write_text("".join(f"{digest}  {name}\n" for name, digest in sums(partial).items()))
-    partial.rename(folder)
+    try:
+        yield partial
+        (partial / SUMS).write_text("".join(f"{digest}  {name}\n" for name, digest in sums(partial).items()))
+        partial.rename(folder)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
 
 
 def readme(template: str, language: str, **values: Any) -> str:

@@ -15,7 +15,6 @@ from repro.images.kernel_overlay import FOLDER
 from repro.images.recipes import BASELINE, RECIPES, stack_option
 from repro.images.runtime import (
     ALL_GPUS,
-    IMAGE,
     IMAGE_PYTHON,
     RUNTIMES,
     Bind,
@@ -72,10 +71,6 @@ class LocalContainer:
         RuntimeUnavailable if it is not here; without `ask` nothing looks for it.
         """
         check_runtime(name, here=True)
-        if image and not IMAGE.fullmatch(image):
-            raise RuntimeUnavailable(
-                f"IMAGE={image}: it is an image's name, ID or file; no such thing begins with a dash"
-            )
         runtime, wanted = RUNTIMES[name], stack.name if stack.name in RECIPES else IMAGE_STACKS[0]
         option = stack_option(wanted)
         if runtime.from_file:

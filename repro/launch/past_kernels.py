@@ -27,6 +27,14 @@ class TimingError(ReproError):
     status = FAILED
 
 
+def require_gpu(gpus: list[dict]) -> None:
+    """StackError unless there is a GPU to time kernels on."""
+    if not gpus or not gpus[0].get("compute_cap"):
+        raise StackError(
+            "kernels are timed on a GPU, and none was found here; RESULTS=<folder> takes what was timed elsewhere"
+        )
+
+
 def time_kernels(
     subjects: Iterable[Subject], gpus: list[dict], stack: Stack, libraries: Libraries, folder: Path
 ) -> None:
@@ -41,10 +49,7 @@ def time_kernels(
     TimingError
         The program failed.
     """
-    if not gpus or not gpus[0].get("compute_cap"):
-        raise StackError(
-            "kernels are timed on a GPU, and none was found here; RESULTS=<folder> takes what was timed elsewhere"
-        )
+    require_gpu(gpus)
     tracing = {
         "CUDA_INJECTION64_PATH": str(build_forward(TRACER)),
         "KERNEL_TRACE_CUPTI": str(find_cupti(libraries)),

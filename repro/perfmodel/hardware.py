@@ -91,7 +91,7 @@ def describe(name: str) -> ClusterModel:
     if is_inventory(name):
         return _inventory(name)
     kinds = {kind: node for kind, node in _read("nodes.toml").items() if kind != "fabric"}
-    match = re.fullmatch(r"(.+)x([1-9]\d*)", name)
+    match = re.fullmatch(r"(.+)x([1-9][0-9]*)", name)
     if not match or match[1] not in kinds:
         named = sorted({path.stem for path in CLUSTERS.glob("*.toml")} | set(inventory_names()))
         there = ", ".join([*named, *(f"{kind}xN" for kind in kinds)])

@@ -92,11 +92,12 @@ def verify(root: RunPath) -> Verification:
     if not (root / "run.json").is_file():
         raise RecordError(f"{root}: no run.json there, so it is no run's folder or archive")
     if not (root / MANIFEST).is_file():
-        raise RecordError(
-            f"{root} has {TAKEN_AWAY}"
-            if (root / KEPT).is_file()
-            else f"{root} has no {MANIFEST}: its run never ended. `make report RUN={root}` writes one."
-        )
+        if (root / KEPT).is_file():
+            raise RecordError(f"{root} has {TAKEN_AWAY}")
+        lacking = f"{str(root).removesuffix('/')} has no {MANIFEST}"
+        if not isinstance(root, Path):
+            raise RecordError(f"{lacking}, which `make archive` packs with every run: pack the run's folder again")
+        raise RecordError(f"{lacking}: its run never ended. `make report RUN={root}` writes one.")
     text = content(root / MANIFEST)
     entries = read_manifest(root)
     faults = [] if text == manifest_text(entries).encode() else [f"changed: {MANIFEST} (not as it was written)"]

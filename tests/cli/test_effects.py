@@ -42,7 +42,10 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(Exit) as caught:
         effects(results=tmp_path / "nothing")
     assert caught.value.status == 2
-    assert caught.value.message == f"RESULTS={tmp_path / 'nothing'}: there is no such folder"
+    assert caught.value.message == (
+        f"RESULTS={tmp_path / 'nothing'}: no such folder (record what was timed elsewhere: the folder with its metrics and its "
+        "trace)"
+    )
 
 
 def test_without_a_gpu_nothing_starts(tmp_path, monkeypatch):

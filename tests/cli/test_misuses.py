@@ -89,7 +89,28 @@ MISUSES = [
     ("plan", {"CLUSTER": "9" * 400}, 2, "^CLUSTER=9+: no such cluster"),
     ("bench", {"CLUSTER": "9" * 400}, 2, "^CLUSTER=9+: no inventory"),
     ("archive", {"RUN": "9" * 400, "HOST": "h200"}, 2, "9+ … .*: no file or folder can have so long a name"),
-    ("audit", {"DATA": f"/{'9' * 400}"}, 2, "^/9+ … .*: no file or folder can have so long a name"),
+    ("audit", {"DATA": f"/{'9' * 400}"}, 2, "^DATA=/9+ … .*: no such folder"),
+    ("audit", {"LOGS": "/etc/passwd"}, 2, "^LOGS=/etc/passwd: it is no folder"),
+    ("parse", {"LOG": "/"}, 2, r"^LOG=/: it is no file \(a log file\)"),
+    ("report", {"TOLERANCE": "٣"}, 2, "TOLERANCE=٣: it is a number of per cent"),
+    ("report", {"TOLERANCE": "1_0"}, 2, "TOLERANCE=1_0: it is a number of per cent"),
+    ("plan", {"CLUSTER": "dgx-h100x1٣"}, 2, "CLUSTER=dgx-h100x1٣: no such cluster"),
+    ("image", {"BASE": "--privileged"}, 2, "^BASE=--privileged: it is an image's name, ID or file"),
+    ("bench", {"CUBLAS": "/nonexistent", "DRY_RUN": "1"}, 2, "^CUBLAS=/nonexistent: no such file or folder"),
+    ("bench", {"LAUNCHER": "ssh", "DRY_RUN": "1"}, 2, "^LAUNCHER: for runs on the nodes of a cluster"),
+    ("preflight", {"CLUSTER": "v100x32", "STACK": "cu102"}, 2, "^STACK: for runs on one machine"),
+    ("curves", {"JOBS": "2", "PORT": "5000"}, 2, "^JOBS=2: PORT is the port of one attempt"),
+    ("curves", {"CASES": "nothing"}, 2, "^CASES=nothing: no layout of that name; there are bert_fp32_"),
+    (
+        "deprovision",
+        {"CLUSTER": "v100x32", "LIMIT": "v100-1,x"},
+        2,
+        r"^LIMIT=v100-1,x: there is no 'x' in .*hosts\.yml",
+    ),
+    ("compile-kernels", {"ARCH": "999"}, 2, "^ARCH=999: the pinned compilers know no such GPU; it is 80, 86, .*, 121$"),
+    ("bundle-check", {}, 2, "^BUNDLE=bundle: no such folder"),
+    ("effects", {"RESULTS": "/etc"}, 2, r"^RESULTS=/etc: no metrics-rank0\.jsonl there"),
+    ("new-cluster", {"NAME": "new", "HOSTS": "a", "GBITS": "٣"}, 2, "^GBITS=٣: it is a number"),
     ("bench", {"CLUSTER": "a\nb"}, 2, r"^CLUSTER=a b: no inventory .*/a b/hosts\.yml"),
     ("plan", {"CLUSTER": "--help"}, 2, "CLUSTER=--help: no such cluster"),
     ("plan", {"CLUSTER": "/dev/null"}, 2, "CLUSTER=/dev/null: no such cluster"),
@@ -107,6 +128,21 @@ def test_it_is_one_sentence_with_its_status(task, settings, status, message, cap
     said = capsys.readouterr().err.strip()
     assert re.search(message, said), said
     assert len(said) < 3000 and "\x1b" not in said and not list(tmp_path.iterdir())
+
+
+def test_a_pipe_is_no_log(capsys, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    assert run("parse", [("LOG", f"{tmp_path}/pipe")]) == 2
+    assert capsys.readouterr().err == f"LOG={tmp_path}/pipe: it is no file (a log file)\n"
+
+
+@pytest.mark.parametrize(("task", "variable"), [("bundle", "BUNDLE"), ("kit", "KIT")])
+def test_what_is_where_a_folder_would_be_written_first_stays(task, variable, capsys, tmp_path):
+    (tmp_path / "x.partial").mkdir()
+    (tmp_path / "x.partial" / "mine").touch()
+    assert run(task, [(variable, f"{tmp_path}/x"), *([("ARCH", "90")] if task == "kit" else [])]) == 2
+    assert f"{variable}={tmp_path}/x: {tmp_path}/x.partial, where it is written first," in capsys.readouterr().err
+    assert (tmp_path / "x.partial" / "mine").exists()
 
 
 @pytest.mark.parametrize("name", ["REPRO_TRAINER_COMMAND", "REPRO_BASELINE_COMMAND"])

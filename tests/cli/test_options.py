@@ -18,17 +18,17 @@ def test_a_task_gets_the_options_of_a_group_as_one_value(monkeypatch):
         seen.append((invocation.texts, model, options, libraries))
 
     assert isinstance(example, OptionTask) and example.options["run"].help == "a run of this test"
-    example(model="gpt", retries="2", side_by_side="0", cudnn="/lib")
+    example(model="gpt", retries="2", port="5000", cudnn="/lib")
     ((texts, model, options, libraries),) = seen
-    assert texts == {"MODEL": "gpt", "RETRIES": "2", "SIDE_BY_SIDE": "0", "CUDNN": "/lib"}
-    assert (model, options) == ("gpt", RunOptions(retries=2, side_by_side=False))
+    assert texts == {"MODEL": "gpt", "RETRIES": "2", "PORT": "5000", "CUDNN": "/lib"}
+    assert (model, options) == ("gpt", RunOptions(retries=2, port=5000))
     assert libraries.libraries(cupti="/cupti").cupti == "/cupti" and libraries.cudnn == "/lib"
 
 
 @pytest.mark.parametrize("cluster", [None, "mine"])
 @pytest.mark.parametrize("name", [*LOCAL, *REMOTE])
 def test_options_are_refused_where_they_mean_nothing(name, cluster):
-    given, wrong = {name: "1"}, name in (LOCAL if cluster else REMOTE)
+    given, wrong = {name.lower(): False}, name in (LOCAL if cluster else REMOTE)
     if wrong:
         with pytest.raises(PlanError, match=rf"{name}: for runs on (one machine|the nodes)"):
             refuse_misplaced(given, cluster)

@@ -19,7 +19,7 @@ from repro.images.build import Sources, find_docker
 from repro.images.engine import Engine, ImageError
 from repro.images.oci_layout import LayoutImage, normalise
 from repro.images.offline_bundle import check_bundle, write_bundle
-from repro.images.offline_folder import OfflineError, readme, sums
+from repro.images.offline_folder import OfflineError, new_folder, readme, sums
 from repro.images.pins import PinError, load_pins
 from repro.images.recipes import RECIPES
 from repro.images.verify import compare, expected, mounts_of
@@ -304,6 +304,13 @@ def test_a_bundle_never_overwrites(tmp_path, monkeypatch):
     monkeypatch.setattr("repro.images.offline_bundle.LAYOUT", tmp_path)
     with pytest.raises(OfflineError, match="exists already"):
         write_bundle(tmp_path, load_pins())
+
+
+def test_a_folder_that_could_not_be_filled_is_removed(tmp_path):
+    with pytest.raises(KeyboardInterrupt), new_folder(tmp_path / "x", "KIT") as partial:
+        (partial / "file").touch()
+        raise KeyboardInterrupt
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("sbom", [True, False])

@@ -1,6 +1,8 @@
 """GPU code compiled ahead: what is compiled, with what, where it is put, and that the same input gives the same overlay."""
 
 import dataclasses
+import re
+import subprocess
 import sys
 
 import pytest
@@ -8,8 +10,10 @@ from lz4.block import compress
 
 from repro.images import kernel_compiler
 from repro.images.fatbins import PTX, SASS, fatbins
-from repro.images.kernel_compiler import Compiler, make_overlay
+from repro.images.kernel_compiler import ARCHITECTURES, Compiler, make_overlay
 from repro.images.kernel_overlay import OverlayError
+from repro.images.pins import load_pins
+from repro.utils.paths import CACHE
 from tests.support import tasks
 from tests.support.fatbins import SEGMENT, elf, entry, fatbin_of, linked_at, wheel
 
@@ -198,3 +202,12 @@ def test_an_architecture_that_needs_no_compilation_is_refused(arch, words):
     done = tasks.run("compile-kernels", ARCH=arch)
     assert done.returncode == 2
     assert words in done.stderr
+
+
+def test_the_architectures_are_those_of_the_pinned_ptxas():
+    pin = load_pins().artefact("ptxas")
+    ptxas = CACHE / "ptxas" / pin.version / "ptxas"
+    if not ptxas.exists():
+        pytest.skip("the pinned ptxas was not fetched")
+    said = subprocess.run([ptxas, "--help"], capture_output=True, text=True).stdout
+    assert {int(name) for name in re.findall(r"'sm_(\d+)'", said) if int(name) > 75} == set(ARCHITECTURES)

@@ -135,6 +135,13 @@ def test_a_folder_without_a_record_or_a_run_says_so(run, tmp_path):
         verify(tmp_path)
 
 
+def test_an_archive_without_a_record_is_packed_again(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr("run.json", "{}")
+    with pytest.raises(RecordError, match=r"x\.zip has no manifest-sha256\.txt, .*: pack the run's folder again"):
+        verify(open_files(tmp_path / "x.zip"))
+
+
 # Recording again
 
 
