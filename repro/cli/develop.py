@@ -27,14 +27,18 @@ MACHINES = "tests/e2e/vm"
 ONLY = "only the tests that match this expression, as pytest's -k"
 
 
-@task()
-def test(invocation: Invocation) -> None:
+LONG = "also the tests that take minutes"
+
+
+@task(long="also the tests whose faults others see at less expense")
+def test(invocation: Invocation, long: bool = False) -> None:
     """Lint, check imports and types, and run the tests, several files at a time.
 
     Exit status: 0 all passed; 1 something failed, named in the last line.
     """
     _keep_bytecode()
-    tests = ("pytest", _at_once(MOST_WORKERS, 2), "--dist=loadfile", "--no-loadscope-reorder")
+    chosen = () if long else ("-m", "not long")
+    tests = ("pytest", _at_once(MOST_WORKERS, 2), "--dist=loadfile", "--no-loadscope-reorder", *chosen)
     failed = [command for command in (*CHECKS, tests) if not _passes(command)]
     if failed:
         raise Exit(f"failed: {', '.join(map(' '.join, failed))}", FAILED)
@@ -58,9 +62,6 @@ def _passes(command: tuple[str, ...]) -> bool:
         print(f"{program} is missing: `make setup` installs it", file=sys.stderr)
         return False
     return subprocess.run([program, *command[1:]], cwd=ROOT).returncode == 0
-
-
-LONG = "also the tests that take minutes"
 
 
 @task(only=ONLY, long=LONG)

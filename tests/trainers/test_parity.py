@@ -20,11 +20,23 @@ def test_the_table_of_the_last_stage_is_that_of_the_first(losses):
     assert agree(losses(configuration("gpt", (1, 1, 2), accumulation_steps=2, **changes)), expected)
 
 
-@pytest.mark.parametrize(("model", "generation"), [("gpt", "D"), ("gpt", "E"), ("bert", "C")])
+@pytest.mark.parametrize(
+    ("model", "generation"),
+    [
+        pytest.param("gpt", "D", marks=pytest.mark.long),
+        ("gpt", "E"),
+        pytest.param("bert", "C", marks=pytest.mark.long),
+    ],
+)
 def test_a_sharded_optimizer_does_not_change_the_losses(losses, model, generation):
-    """The layouts without one are in test_real_data.py and test_clipping.py."""
-    expected = losses(configuration(model, log_generation=generation))
-    assert agree(losses(configuration(model, (2, 1, 1), log_generation=generation, optimizer_sharding=1)), expected)
+    """The layouts without one are in test_real_data.py and test_clipping.py.
+
+    One pass shards all optimizers, so that one program shows what is wrong with it; D is also in test_clipping.py.
+    """
+    layers = {"shape": {"layers": 1}}
+    expected = losses(configuration(model, log_generation=generation, **layers))
+    sharded = configuration(model, (2, 1, 1), log_generation=generation, optimizer_sharding=1, **layers)
+    assert agree(losses(sharded), expected)
 
 
 @pytest.mark.parametrize(
@@ -39,12 +51,20 @@ def test_the_tuned_program_has_the_losses_of_the_published_one(losses, model, ge
     ("layout", "changes"),
     [
         ((1, 2, 1), {"shape": {"layers": 1}}),
-        ((2, 1, 2), {"optimizer_sharding": 2, "accumulation_steps": 2, "activation_checkpointing": True}),
+        pytest.param(
+            (2, 1, 2),
+            {"optimizer_sharding": 2, "accumulation_steps": 2, "activation_checkpointing": True},
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["tensor", "data-pipeline-accumulated-checkpointed"],
 )
 def test_the_tuned_program_without_operators_of_our_own_has_them_in_other_layouts(losses, layout, changes):
-    """It shards the optimizer by itself; on two ranks alone in test_flat_parameters.py."""
+    """It shards the optimizer by itself; on two ranks alone in test_flat_parameters.py.
+
+    The long one has together what each of these has alone: those two ranks, the pipeline in test_fused_attention.py, which
+    is accumulated and checkpointed, and the published program on these ranks in test_real_data.py.
+    """
     found = losses(configuration("gpt", layout, program="tuned", **changes))
     assert agree(found, losses(configuration("gpt", shape=changes.get("shape", {}))))
 
