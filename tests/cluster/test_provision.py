@@ -366,6 +366,7 @@ def test_nodes_that_do_not_answer_fail(task, tmp_path):
 TOOLS = {
     "manageable": {"sudo": "exit 0", "apt-get": "exit 0"},
     "no sudo": {"sudo": "exit 1", "apt-get": "exit 0"},
+    "no terminal": {"sudo": "echo 'sudo: sorry, you must have a tty to run sudo' >&2; exit 1", "apt-get": "exit 0"},
     "no apt": {"sudo": "exit 0"},
     "neither": {},
 }
@@ -377,6 +378,7 @@ TOOLS = {
         ("debian-13", "manageable", ""),
         ("ubuntu-24.04", "manageable", ""),
         ("ubuntu-24.04", "no sudo", "it has no sudo without a password"),
+        ("debian-13", "no terminal", "its sudo wants a terminal (requiretty in /etc/sudoers)"),
         ("rocky-9.4", "no apt", "it has no apt-get, and the roles were not written for rocky 9.4"),
         (
             "rhel-8.10",

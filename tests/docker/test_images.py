@@ -22,7 +22,7 @@ from tests.docker.surroundings import ROOT, SECRET
 LAUNCHER = "/opt/venv/lib/python3.9/site-packages/oneflow/distributed/launch.py"
 TRAINER = "/opt/repro/trainers/run.py"
 SMOKE = [
-    ("gpt", "smoke_gpt-3d-2021-05_1x2x1_recompute"),
+    pytest.param("gpt", "smoke_gpt-3d-2021-05_1x2x1_recompute", marks=pytest.mark.long),
     pytest.param("bert", "smoke_bert-2020-08-22_1x1x1", marks=pytest.mark.long),
     pytest.param("resnet50", "smoke_resnet50-2020-08-08_1x1x1", marks=pytest.mark.long),
 ]
@@ -114,6 +114,7 @@ def train_in_container(unit, folder):
 
 @pytest.mark.parametrize(("model", "name"), SMOKE)
 def test_smoke_cases_have_the_losses_of_the_local_environment(built, engine, monkeypatch, tmp_path, model, name):
+    """GPT also trains in the image, and in this machine's environment, in tests/e2e/test_runtimes.py, which compares both."""
     monkeypatch.setenv("DOCKER_HOST", engine["DOCKER_HOST"])
     plan = make_plan(load_catalogue().select(model, None), 0, Wanted(scale="smoke", repeats=1), processes=2)
     unit = next(unit for unit in plan.units if unit.name == name)

@@ -1,4 +1,4 @@
-"""`make bench CLUSTER=` over simulated nodes: the real OneFlow across the network, logs, resume, DRY_RUN and containers."""
+"""`make bench CLUSTER=` over simulated nodes: logs, resume, DRY_RUN and containers, and the real OneFlow across the network."""
 
 import json
 import re
@@ -18,10 +18,13 @@ def inventory(two_nodes, tmp_path_factory):
     return prepare(two_nodes, tmp_path_factory.mktemp("launch"))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
-def test_losses_across_nodes_are_those_of_one_process(two_nodes, inventory, tmp_path):
-    """The real OneFlow, two ranks on each of two nodes: data parallel BERT."""
-    started = time.time()
+def test_losses_across_nodes_are_those_of_one_process(inventory, tmp_path):
+    """The real OneFlow, two ranks on each of two nodes: data parallel BERT.
+
+    So many ranks of GPT train in test_whole.py, and what a run records of its nodes is in the next test.
+    """
     done, run = bench(tmp_path, inventory, MODEL="bert", STALL_TIMEOUT="300", DATA="synthetic")
     assert done.returncode == 0, done.stderr
     across, reference = attempts(run)
@@ -32,20 +35,10 @@ def test_losses_across_nodes_are_those_of_one_process(two_nodes, inventory, tmp_
     assert {start["versions"]["oneflow"] for start in starts} == {"0.8.0"}
     for rank in range(4):
         assert {path.name for path in (folder / f"logs/local_rank_{rank}").iterdir()} >= {"stdout", "stderr"}
-    environment = json.loads((run / "run.json").read_text())["environment"]
-    assert environment["cluster"]["hosts"] == ["node1", "node2"]
-    assert environment["cluster"]["fingerprints"]["nodes"].keys() == {"node1", "node2"}
-    assert "node1, node2" in (run / "report.en.md").read_text()
-    for node in two_nodes.names:
-        asked = [each for each in containers_asked_for(two_nodes, node) if each["time"] >= started]
-        assert asked
-        for each in asked:
-            assert each["rlimits"]["RLIMIT_MEMLOCK"] >= 2**63
-            assert not each["gpu_hooks"]
-        assert containers(two_nodes, node) == []
 
 
-def test_a_run_is_gone_on_with_on_its_cluster(inventory, tmp_path):
+def test_a_run_is_gone_on_with_on_its_cluster(two_nodes, inventory, tmp_path):
+    started = time.time()
     command = f"python {trainer(tmp_path / 'trainer', 'exit=5@3', '60')}"
     first, run = bench(tmp_path, inventory, MODEL="bert", DATA="synthetic", TRAINER_COMMAND=command)
     assert first.returncode == 1
@@ -56,6 +49,17 @@ def test_a_run_is_gone_on_with_on_its_cluster(inventory, tmp_path):
     assert [attempt["status"] for attempt in attempts(run)] == ["failed", "ok", "ok"]
     report = (run / "report.en.md").read_text()
     assert "rank 3 on node2 exited with status 5" in report, "a failed attempt stays visible"
+    environment = json.loads((run / "run.json").read_text())["environment"]
+    assert environment["cluster"]["hosts"] == ["node1", "node2"]
+    assert environment["cluster"]["fingerprints"]["nodes"].keys() == {"node1", "node2"}
+    assert "node1, node2" in report
+    for node in two_nodes.names:
+        asked = [each for each in containers_asked_for(two_nodes, node) if each["time"] >= started]
+        assert asked
+        for each in asked:
+            assert each["rlimits"]["RLIMIT_MEMLOCK"] >= 2**63
+            assert not each["gpu_hooks"]
+        assert containers(two_nodes, node) == []
     other, _ = bench(tmp_path, inventory, RUN=run.name, CLUSTER="v100x32", TRAINER_COMMAND=command)
     assert other.returncode == 2
     assert "was begun on cluster inventory" in other.stderr

@@ -221,10 +221,12 @@ def reviewer(nodes):
         nodes.root(node, "userdel", "--force", "reviewer")
 
 
-def test_a_site_without_root_docker_or_ssh_to_compute_nodes(nodes, slurm, inventory, reviewer, tmp_path):
+@pytest.mark.parametrize("program", ["stand-in", pytest.param("OneFlow", marks=pytest.mark.long)])
+def test_a_site_without_root_docker_or_ssh_to_compute_nodes(nodes, slurm, inventory, reviewer, tmp_path, program):
     """As docs/hpc.md has it: an ordinary account, a shared folder, Slurm and Apptainer; the login node alone answers.
 
-    A rank on each node; several on one are in test_slurm.py.
+    A rank on each node; several on one are in test_slurm.py. OneFlow trains in Apptainer under Slurm in the first test
+    here, so that a stand-in, in the same image, is enough for what the account may do.
     """
     for node in nodes.names:
         for refused in ("sudo -n true", "docker ps"):
@@ -242,7 +244,8 @@ def test_a_site_without_root_docker_or_ssh_to_compute_nodes(nodes, slurm, invent
         "cluster_shared_results": f"{reviewer}/results",
     }
     variables.write_text(yaml.safe_dump({**yaml.safe_load(variables.read_text()), **changed}, sort_keys=False))
-    done, run = bench(tmp_path, site, MODEL="bert", STALL_TIMEOUT="300", DATA="synthetic")
+    standin = {"TRAINER_COMMAND": f"python {trainer(tmp_path / 'trainer')}"} if program == "stand-in" else {}
+    done, run = bench(tmp_path, site, MODEL="bert", STALL_TIMEOUT="300", DATA="synthetic", **standin)
     assert done.returncode == 0, done.stderr
     reference, across = attempts(run)
     assert max(abs(a - b) / b for a, b in zip(across["losses"], reference["losses"], strict=True)) < 1e-4

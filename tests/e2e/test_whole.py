@@ -20,6 +20,7 @@ from repro.simulation.nodes import attach
 from tests.e2e.launching import prepare
 from tests.e2e.provisioned import kept_name
 from tests.support import tasks
+from tests.support.runs import attempts
 from tests.support.simulated import containers_asked_for
 
 NEEDED = ("clock", "port", "link", "names", "ssh", "container", "bandwidth")
@@ -64,8 +65,7 @@ def check_run(folder: Path, units: dict[str, int], nodes) -> None:
     assert {name: int(rows[name]["world_size"]) for name in units if name in rows} == units
     run = json.loads((folder / "run.json").read_text())
     assert run["environment"]["cluster"]["hosts"] == nodes.names
-    attempts = [json.loads(line) for line in (folder / "attempts.jsonl").read_text().splitlines()]
-    assert [attempt for attempt in attempts if attempt["failure"]] == []
+    assert [attempt for attempt in attempts(folder) if attempt["failure"]] == []
     started = {node: [" ".join(asked["args"]) for asked in containers_asked_for(nodes, node)] for node in nodes.names}
     for name, ranks in units.items():
         places = [node for node, lines in started.items() if any(f"/{name}-" in line for line in lines)]
@@ -91,15 +91,19 @@ def test_make_sim_brings_up_nodes_and_takes_them_down(two_nodes, tmp_path):
 
 
 def test_provisioned_nodes_train(provisioned_nodes, tmp_path):
-    """They start from disks that test_provision.py kept, or from bare ones; one rank on each: two are in test_launch.py.
+    """They start from disks that test_provision.py kept, or from bare ones: the real OneFlow, two ranks on each.
 
     Kernels and the all-reduce, which train, are checked on them in test_reproduce.py.
     """
     assert provisioned_nodes.disks in ("", kept_name(provisioned_nodes.engine))
-    site = Site(prepare(provisioned_nodes, tmp_path, cluster_gpus_per_node=1), tmp_path / "runs")
+    site = Site(prepare(provisioned_nodes, tmp_path), tmp_path / "runs")
     site.check_preflight(ONLY=",".join(check.name for check in (*GPU, *NODE, *NETWORK)))
     run = site.bench("MP_1x8x1_16_1536x16")
-    check_run(run, {"smoke_gpt-3d-2021-05_1x2x1_recompute": 2}, provisioned_nodes)
+    check_run(run, {"smoke_gpt-3d-2021-05_1x4x1_recompute": 4}, provisioned_nodes)
+    (across,) = (each for each in attempts(run) if len(each["nodes"]) == 2)
+    starts = [json.loads((run / across["folder"] / f"metrics-rank{rank}.jsonl").open().readline()) for rank in range(4)]
+    assert [start["host"] for start in starts] == ["node1", "node1", "node2", "node2"]
+    assert {start["versions"]["oneflow"] for start in starts} == {"0.8.0"}
     site.make("verify", RUN=run.name)
 
 
