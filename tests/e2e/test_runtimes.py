@@ -244,15 +244,19 @@ def test_a_site_without_root_docker_or_ssh_to_compute_nodes(nodes, slurm, invent
         "cluster_shared_results": f"{reviewer}/results",
     }
     variables.write_text(yaml.safe_dump({**yaml.safe_load(variables.read_text()), **changed}, sort_keys=False))
-    standin = {"TRAINER_COMMAND": f"python {trainer(tmp_path / 'trainer')}"} if program == "stand-in" else {}
+    where = "import socket; print(socket.gethostname(), file=sys.stderr)"
+    command = f"python {trainer(tmp_path / 'trainer', first=where)}"
+    standin = {"TRAINER_COMMAND": command} if program == "stand-in" else {}
     done, run = bench(tmp_path, site, MODEL="bert", STALL_TIMEOUT="300", DATA="synthetic", **standin)
     assert done.returncode == 0, done.stderr
     reference, across = attempts(run)
     assert max(abs(a - b) / b for a, b in zip(across["losses"], reference["losses"], strict=True)) < 1e-4
-    starts = [
-        json.loads((run / across["folder"] / f"metrics-rank{n}.jsonl").read_text().splitlines()[0]) for n in range(2)
-    ]
-    assert [start["host"] for start in starts] == ["node1", "node2"]
+    folder = run / across["folder"]
+    if program == "stand-in":
+        hosts = [(folder / f"logs/local_rank_{n}/stderr").read_text().strip() for n in range(2)]
+    else:
+        hosts = [json.loads((folder / f"metrics-rank{n}.jsonl").open().readline())["host"] for n in range(2)]
+    assert hosts == ["node1", "node2"]
     wait_until(lambda: nothing_left(nodes))
     left = nodes.root("node1", "find", f"{reviewer}/work", f"{reviewer}/results", "-type", "f").split()
     assert [name for name in left if "/code/" not in name and "/standins/" not in name] == []
