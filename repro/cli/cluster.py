@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from repro.cluster.provision import Provisioned
 
 CLUSTER = "an inventory, by its name or folder"
+KEY = r"(?m)(?:^|[\s{{,'\"]){}['\"]?\s*:"
+"""Where the text of an inventory has a name as a key."""
 SHOWN = (
     "system.distribution",
     "system.kernel",
@@ -187,7 +190,7 @@ def _check_place(values: Mapping[str, Any]) -> None:
     cluster=CLUSTER,
     check="dry run: show what would change, or, without root, what nodes have and what a run would miss",
     tags="only these parts, such as base,ssh_mesh",
-    bundle="offline bundle to take packages and images from",
+    bundle="offline bundle, which `make bundle` writes, to take packages and images from",
 )
 def provision(
     invocation: Invocation,
@@ -231,8 +234,11 @@ def _check_limit(values: Mapping[str, Any]) -> None:
     if limit := values["limit"]:
         file = inventory_folder(values["cluster"] or own_inventories()[0]) / "hosts.yml"
         text = file.read_text(encoding="utf-8", errors="replace")
-        if missing := [name for name in limit.split(",") if name not in text and "[" not in text]:
-            raise OptionError(f"LIMIT={one_line(limit)}: there is no {missing[0]!r} in {file}")
+        missing = [name for name in limit.split(",") if not re.search(KEY.format(re.escape(name)), text)]
+        if missing and "[" not in text:
+            raise OptionError(
+                f"LIMIT={one_line(limit)}: {file} has no node {missing[0]!r}; separate names by commas alone"
+            )
 
 
 @provision.checks

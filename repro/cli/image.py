@@ -26,6 +26,7 @@ STACK = "cu102 or cu102-modern (default: both)"
 ANY_STACK = f"{STACK}, or baseline for that of PyTorch"
 BUNDLE = FolderThere(Path("bundle"))
 KIT = Path("kit")
+MOUNTED_FROM = {name.lower(): f"the folder of a newer {name}" for name in ("cuBLAS", "cuDNN")}
 OLDEST_ARCH = 60
 """The oldest architecture for which the wheel has all of its code: Pascal."""
 
@@ -41,7 +42,7 @@ def _sources(options: SourceOptions) -> Sources:
     return Sources(**{name: value or "" for name, value in vars(options).items()})
 
 
-def _newer(pins: Pins, stacks: list[str], cublas: str | None, cudnn: str | None) -> dict[str, Path]:
+def _newer(pins: Pins, stacks: list[str], cublas: str | Path | None, cudnn: str | Path | None) -> dict[str, Path]:
     """The folders with the libraries that cu102-modern mounts: those that were named, or the pinned ones."""
     from repro.images.verify import MOUNTED
     from repro.images.wheels import unpack
@@ -129,12 +130,12 @@ def image(
                 print(f"{sif.file}  SHA-256 {sif.sha256}  image {sif.image}  {sif.built_with}")
 
 
-@task(stack=ANY_STACK)
+@task(stack=ANY_STACK, **MOUNTED_FROM)
 def image_check(
     invocation: Invocation,
     stack: RecipeStack | None = None,
-    cublas: PathThere | None = None,
-    cudnn: PathThere | None = None,
+    cublas: FolderThere | None = None,
+    cudnn: FolderThere | None = None,
 ) -> None:
     """Start the images and compare what their libraries report with the pins.
 
@@ -233,6 +234,7 @@ def bundle_check(invocation: Invocation, bundle: FolderThere = BUNDLE) -> None:
 @task(
     tests="also what `make test` needs (default: only what runs need)",
     baselines="also the pinned PyTorch and Megatron-Core, about 3 GB (default: baselines need BASELINE_PYTHON on the host)",
+    **MOUNTED_FROM,
 )
 def kit(
     invocation: Invocation,
@@ -243,8 +245,8 @@ def kit(
     tests: bool = False,
     baselines: bool = False,
     images: bool = False,
-    cublas: PathThere | None = None,
-    cudnn: PathThere | None = None,
+    cublas: FolderThere | None = None,
+    cudnn: FolderThere | None = None,
 ) -> None:
     """Write a folder from which one host without a network runs `make bench`: environments, interpreters and code.
 
@@ -282,8 +284,9 @@ def compile_kernels(invocation: Invocation, arch: tuple[int, ...] = (), jobs: in
     """
     from repro.images.kernel_compiler import Compiler, make_overlay
 
+    architectures = _compiled(arch)
     with exit_statuses(FAILED):
-        for architecture in _compiled(arch):
+        for architecture in architectures:
             made = make_overlay(Compiler.pinned(architecture), jobs or os.cpu_count() or 1)
             print(
                 f"{made.folder}: {made.compiled} fatbins compiled, {made.left} left to the driver, SHA-256 {made.digest}"

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from repro.cli.options import LibraryOptions, refuse_misplaced
+from repro.cli.options import LOCAL, LibraryOptions, refuse_misplaced
 from repro.cli.settings import Exit, Invocation, task
 from repro.runs.record import RUNS, check_creatable
 from repro.utils.errors import FAILED
@@ -71,7 +71,7 @@ def _check_only(values: Mapping[str, Any]) -> None:
     from repro.preflight.framework import choose
 
     check_creatable(values["runs"])
-    refuse_misplaced(values, values["cluster"])
+    refuse_misplaced(values, values["cluster"], (*LOCAL, "PORT"))
     if not values["cluster"]:
         choose(_checks(Path(), {}, None), values["only"])
 

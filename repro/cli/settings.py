@@ -37,7 +37,7 @@ OPTIONS = {
     "attempt_timeout": "seconds after which an attempt is ended, whatever it prints (default: 3600)",
     "baselines": f"baselines to run: {', '.join(VARIANTS)}; or none (default with baseline_python: {', '.join(DEFAULT)})",
     "batch": "global batch size (default: 4 per GPU)",
-    "bundle": "folder of the offline bundle",
+    "bundle": "folder of the offline bundle, which `make bundle` writes",
     "ca": "file with CA certificates that the build trusts",
     "cases": "names or patterns of published cases, separated by commas, such as 'DP_*' (default: all)",
     "cluster": "run on the nodes of an inventory, by its name or folder",
@@ -93,11 +93,13 @@ REMEDIES = {
 
 
 FileThere = NewType("FileThere", str)
+"""An option that names a plain file which is there; `FAULTS` has the check of this kind, and of each below."""
 FolderThere = NewType("FolderThere", Path)
+"""One that names a folder which is there."""
 PathThere = NewType("PathThere", str)
+"""One that names a file or folder which is there."""
 ImageName = NewType("ImageName", str)
-"""Kinds of options with a check of their own (`FAULTS`): a plain file, a folder, and either that are there, and what may
-name an image."""
+"""One that names an image."""
 
 
 class Exit(ReproError):
@@ -238,7 +240,9 @@ FAULTS: dict[Any, Callable[[Any], str | None]] = {
     FolderThere: _absence(os.path.isdir, "folder"),
     PathThere: _absence(os.path.exists, "file or folder"),
     ImageName: lambda text: (
-        None if IMAGE.fullmatch(text) else "it is an image's name, ID or file, which begins with no dash"
+        None
+        if IMAGE.fullmatch(text)
+        else "it is an image's name, ID or file: letters, digits, spaces and _ / . : @ ~ + -, no dash first"
     ),
 }
 """By kind of option, what is wrong with a value; None if nothing is."""

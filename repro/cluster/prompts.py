@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import os
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -27,6 +26,7 @@ from repro.cluster.jump_hosts import Refused, close, open_checked
 from repro.cluster.ssh import on_all
 from repro.utils.typed_numbers import number_of
 
+NAME = ("NAME", "name of the cluster")
 NUMBERS = ("GPUS", "GBITS")
 """The answers that are numbers."""
 
@@ -57,16 +57,17 @@ class Answers:
                 return value
 
     def number(self, name: str, question: str, default: float | None) -> float:
-        """An answer that is a number."""
+        """An answer that is a number; whole where it has no fraction."""
         text = self.get(name, question, f"{default:g}" if default else None)
         if (value := number_of(text)) is None:
             raise ClusterError(f"{name}={text}: it is a number")
-        return value
+        return int(value) if value == int(value) else value
 
 
 def new_cluster(answers: Answers, say: Callable[[str], None]) -> Cluster:
     """Ask, check the host keys with the person, write the inventory and read it back; ClusterError stops it."""
-    folder, nodes, jump, key = _way(answers)
+    folder = target_folder(answers.get(*NAME))
+    nodes, jump, key = _way(answers)
     keys = _checked_keys(answers, nodes, jump, key, say)
     suggestions = _suggestions(nodes, jump, key, keys, say)
     cluster = write_inventory(folder, nodes, keys, _variables(answers, suggestions), key, jump)
@@ -77,20 +78,21 @@ def new_cluster(answers: Answers, say: Callable[[str], None]) -> Cluster:
 
 
 def check_given(given: Mapping[str, str | None], person: bool) -> None:
-    """ClusterError for a wrong answer among those that are given, and for one that is missing if there is no person to ask.
+    """ClusterError for a given name, host, key or number that is none, and for one that is missing if there is no person.
 
-    Asked is nobody yet; of the answers, this is what no node has to be connected to for.
+    Asked is nobody yet, and no node. What numbers and texts may be is said where the inventory is read.
     """
-    later = {"NAME": f"asked-{os.getpid()}", "HOSTS": "asked"} if person else {}
+    later = {"HOSTS": "asked", "LOGIN": "asked"} if person else {}
     answers = Answers({name: later.get(name) if text is None else text for name, text in given.items()}.get, None)
+    if not person or given[NAME[0]] is not None:
+        target_folder(answers.get(*NAME))
     _way(answers)
     for name in NUMBERS:
         answers.number(name, "", 1)
 
 
-def _way(answers: Answers) -> tuple[Path, tuple[Node, ...], tuple[Node, ...], Path | None]:
-    """The folder of the inventory, the nodes, the jump hosts on the way to them, and the SSH key."""
-    folder = target_folder(answers.get("NAME", "name of the cluster"))
+def _way(answers: Answers) -> tuple[tuple[Node, ...], tuple[Node, ...], Path | None]:
+    """The nodes, the jump hosts on the way to them, and the SSH key."""
     hosts = answers.get("HOSTS", "its nodes, the one of rank 0 first: address, address:port or name=address")
     user = answers.get("LOGIN", "user to log in as", getpass.getuser())
     nodes = nodes_of(hosts, user)
@@ -98,7 +100,7 @@ def _way(answers: Answers) -> tuple[Path, tuple[Node, ...], tuple[Node, ...], Pa
         "JUMP", "jump hosts on the way, this machine's neighbour first: address or user@address, empty for none", ""
     )
     jump = jump_hosts_of(hops, user)
-    return folder, nodes, jump, key_of(answers.get("KEY", "private SSH key, empty for SSH's own choice", ""))
+    return nodes, jump, key_of(answers.get("KEY", "private SSH key, empty for SSH's own choice", ""))
 
 
 def _checked_keys(

@@ -36,7 +36,8 @@ def check_new(folder: Path, variable: str) -> Path:
 
     `variable` is the option that names another. RecordError where no folder can be made.
     """
-    partial = folder.absolute().with_name(f"{folder.name}.partial")
+    own = folder.absolute()
+    partial = own.parent / f"{own.name}.partial"
     for path, what in ((folder, "it"), (partial, f"{partial}, where it is written first,")):
         if os.path.lexists(path):
             shown = one_line(str(folder))

@@ -2,7 +2,7 @@
 
 import re
 
-NUMBER = re.compile(r"[0-9]{0,10}\.?[0-9]{1,10}")
+NUMBER = re.compile(r"[0-9]{1,10}(?:\.[0-9]{0,10})?|\.[0-9]{1,10}")
 
 
 def number_of(text: str) -> int | float | None:

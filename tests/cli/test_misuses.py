@@ -105,7 +105,7 @@ MISUSES = [
         "deprovision",
         {"CLUSTER": "v100x32", "LIMIT": "v100-1,x"},
         2,
-        r"^LIMIT=v100-1,x: there is no 'x' in .*hosts\.yml",
+        r"^LIMIT=v100-1,x: [^ ]*hosts\.yml has no node 'x'",
     ),
     ("compile-kernels", {"ARCH": "999"}, 2, "^ARCH=999: the pinned compilers know no such GPU; it is 80, 86, .*, 121$"),
     ("bundle-check", {}, 2, "^BUNDLE=bundle: no such folder"),

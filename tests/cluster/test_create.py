@@ -7,7 +7,7 @@ from repro.cluster.cluster import load_cluster
 from repro.cluster.create import found_in, image_of, jump_hosts_of, key_of, nodes_of, target_folder
 from repro.cluster.host_keys import HostKey, confirmed, scan
 from repro.cluster.inventory import INVENTORIES, ClusterError
-from repro.cluster.prompts import Answers, new_cluster
+from repro.cluster.prompts import Answers, check_given, new_cluster
 from repro.utils.errors import ReproError
 from tests.support.paths import HARDWARE
 
@@ -23,6 +23,35 @@ docker0 000011AC 00000000 0001 0 0 0 0000FFFF 0 0 0
 def host_key(node="a"):
     key = paramiko.ECDSAKey.generate()
     return HostKey(node, f"10.0.0.1 {key.get_name()} {key.get_base64()}"), key.fingerprint
+
+
+GIVEN = dict.fromkeys(("NAME", "HOSTS", "LOGIN", "JUMP", "KEY", "GPUS", "GBITS"))
+
+
+@pytest.mark.parametrize("given", [{}, {"HOSTS": "a,b"}, {"GPUS": "8.0", "GBITS": "2.5"}, {"LOGIN": "jane"}])
+def test_what_a_person_will_be_asked_for_is_not_refused_before(monkeypatch, given):
+    monkeypatch.setattr("getpass.getuser", lambda: "CORP\\first last")
+    check_given(GIVEN | given, person=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "person", "words"),
+    [
+        ({}, False, "NAME is missing"),
+        ({"NAME": "new"}, False, "HOSTS is missing"),
+        ({"HOSTS": "a,a"}, True, "a"),
+        ({"NAME": "v100x32"}, True, "v100x32"),
+        ({"GBITS": "fast"}, True, "GBITS=fast: it is a number"),
+    ],
+)
+def test_wrong_and_missing_answers_are_refused_before_anybody_is_asked(given, person, words):
+    with pytest.raises(ReproError, match=words):
+        check_given(GIVEN | given, person)
+
+
+def test_a_number_without_a_fraction_is_whole():
+    number = Answers({"GPUS": "8.0", "GBITS": "2.5"}.get, None).number
+    assert (repr(number("GPUS", "", None)), repr(number("GBITS", "", None))) == ("8", "2.5")
 
 
 def test_fingerprints_are_those_of_openssh():

@@ -23,7 +23,8 @@ def inventory(two_nodes, tmp_path_factory):
 def test_losses_across_nodes_are_those_of_one_process(inventory, tmp_path):
     """The real OneFlow, two ranks on each of two nodes: data parallel BERT.
 
-    So many ranks of GPT train in test_whole.py, and what a run records of its nodes is in the next test.
+    So many ranks of a tensor parallel GPT train in test_whole.py, the all-reduce of data parallel ones is timed in
+    test_reproduce.py, and what a run records of its nodes is in the next test.
     """
     done, run = bench(tmp_path, inventory, MODEL="bert", STALL_TIMEOUT="300", DATA="synthetic")
     assert done.returncode == 0, done.stderr

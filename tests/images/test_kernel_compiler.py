@@ -204,6 +204,12 @@ def test_an_architecture_that_needs_no_compilation_is_refused(arch, words):
     assert words in done.stderr
 
 
+def test_the_architectures_are_of_the_pinned_version():
+    assert load_pins().artefact("ptxas").version == "12.9.86", (
+        "correct ARCHITECTURES by `ptxas --help`, then this version"
+    )
+
+
 def test_the_architectures_are_those_of_the_pinned_ptxas():
     pin = load_pins().artefact("ptxas")
     ptxas = CACHE / "ptxas" / pin.version / "ptxas"

@@ -51,20 +51,12 @@ def test_the_tuned_program_has_the_losses_of_the_published_one(losses, model, ge
     ("layout", "changes"),
     [
         ((1, 2, 1), {"shape": {"layers": 1}}),
-        pytest.param(
-            (2, 1, 2),
-            {"optimizer_sharding": 2, "accumulation_steps": 2, "activation_checkpointing": True},
-            marks=pytest.mark.long,
-        ),
+        ((2, 1, 2), {"optimizer_sharding": 2, "accumulation_steps": 2, "activation_checkpointing": True}),
     ],
     ids=["tensor", "data-pipeline-accumulated-checkpointed"],
 )
 def test_the_tuned_program_without_operators_of_our_own_has_them_in_other_layouts(losses, layout, changes):
-    """It shards the optimizer by itself; on two ranks alone in test_flat_parameters.py.
-
-    The long one has together what each of these has alone: those two ranks, the pipeline in test_fused_attention.py, which
-    is accumulated and checkpointed, and the published program on these ranks in test_real_data.py.
-    """
+    """It shards the optimizer by itself; on two ranks alone in test_flat_parameters.py."""
     found = losses(configuration("gpt", layout, program="tuned", **changes))
     assert agree(found, losses(configuration("gpt", shape=changes.get("shape", {}))))
 
