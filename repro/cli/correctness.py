@@ -126,7 +126,7 @@ def _run_trainings(
 
         session.run_on_cluster(before, chosen, new_plan, list(made.values()))
         return
-    most = jobs or (1 if session.options.port else None)
+    most = session.at_once(jobs)
 
     def pool_of(plan: Plan) -> GpuPool:
         return GpuPool((), most or 1) if plan.device == "cpu" else GpuPool(visible_gpus(), most)

@@ -61,5 +61,5 @@ def rehearse(
         session.run_here(
             before,
             lambda: session.create_here(new_plan()),
-            pool_of=lambda plan: RankPool.of_this_machine(plan, jobs),
+            pool_of=lambda plan: RankPool.of_this_machine(plan, session.at_once(jobs)),
         )

@@ -60,6 +60,10 @@ class Session:
         cluster = cluster_of(before, self.options.cluster)
         return before, cluster, self.launcher(cluster, before)
 
+    def at_once(self, jobs: int | None) -> int | None:
+        """How many attempts may run at a time on one machine; None for as many as fit. A named port is of one attempt."""
+        return jobs or (1 if self.options.port else None)
+
     def before(self, kind: str) -> Run | None:
         """The run to go on with, if one was named.
 

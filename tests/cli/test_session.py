@@ -4,6 +4,7 @@ import json
 import shlex
 import subprocess
 import sys
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from repro.cli.tasks import find
 from repro.launch.attempt import Limits
 from tests.support import tasks
 from tests.support.paths import ROOT
+from tests.support.runs import attempts
 
 WATCHED = """
 import atexit, gc, json, os, sys, threading
@@ -117,6 +119,20 @@ def test_an_attempt_may_be_given_another_limit(task, tmp_path):
     failures = [json.loads(line)["failure"] for line in (run / "attempts.jsonl").read_text().splitlines()]
     assert {each["message"] for each in failures} == {"no end after {seconds:.0f} s, the limit for one run"}
     assert {each["values"]["seconds"] for each in failures} == {3}
+
+
+@pytest.mark.parametrize("settings", [{"PORT": 29611}, {"JOBS": 1}])
+def test_attempts_of_a_rehearsal_with_one_port_follow_each_other(task, tmp_path, settings):
+    trainer = tmp_path / "trainer.py"
+    trainer.write_text("import time\ntime.sleep(0.5)\n")
+    cases = "bert_1n1g_bs96,resnet50_0808_1n1g_bs128,DP_1x1x1_2_1536x16"
+    command = shlex.join([sys.executable, str(trainer)])
+    done = task("rehearse", CASES=cases, TRAINER_COMMAND=command, RETRIES=0, **settings)
+    assert done.returncode == 1, done.stderr
+    (run,) = (tmp_path / "runs").iterdir()
+    spans = sorted((each["started"], each["started"] + each["trainer_s"]) for each in attempts(run))
+    assert len(spans) > 2
+    assert all(ended <= begun for (_, ended), (begun, _) in pairwise(spans))
 
 
 @pytest.mark.parametrize(
