@@ -60,7 +60,7 @@ class Answers:
         """An answer that is a number; whole where it has no fraction."""
         text = self.get(name, question, f"{default:g}" if default else None)
         if (value := number_of(text)) is None:
-            raise ClusterError(f"{name}={text}: it is a number")
+            raise ClusterError(f"{name}={text}: it is a number, such as 8 or 2.5")
         return int(value) if value == int(value) else value
 
 
@@ -78,9 +78,9 @@ def new_cluster(answers: Answers, say: Callable[[str], None]) -> Cluster:
 
 
 def check_given(given: Mapping[str, str | None], person: bool) -> None:
-    """ClusterError for a given name, host, key or number that is none, and for one that is missing if there is no person.
+    """ClusterError for a name, host, key or number that is malformed, or missing without a person to ask.
 
-    Asked is nobody yet, and no node. What numbers and texts may be is said where the inventory is read.
+    This connects to no node and asks nobody. The ranges of numbers are checked when the inventory is read.
     """
     later = {"HOSTS": "asked", "LOGIN": "asked"} if person else {}
     answers = Answers({name: later.get(name) if text is None else text for name, text in given.items()}.get, None)

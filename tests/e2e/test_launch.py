@@ -23,8 +23,8 @@ def inventory(two_nodes, tmp_path_factory):
 def test_losses_across_nodes_are_those_of_one_process(inventory, tmp_path):
     """The real OneFlow, two ranks on each of two nodes: data parallel BERT.
 
-    So many ranks of a tensor parallel GPT train in test_whole.py, the all-reduce of data parallel ones is timed in
-    test_reproduce.py, and what a run records of its nodes is in the next test.
+    test_whole.py trains a tensor parallel GPT on four ranks of two nodes, test_reproduce.py checks the all-reduce across
+    them, and the next test checks what a run records of its nodes.
     """
     done, run = bench(tmp_path, inventory, MODEL="bert", STALL_TIMEOUT="300", DATA="synthetic")
     assert done.returncode == 0, done.stderr

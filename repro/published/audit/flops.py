@@ -41,7 +41,7 @@ def gpt_flop(
 
 
 def model_flop(shape: Mapping[str, int]) -> float:
-    """Floating-point operations of a GPT's forward and backward pass per sequence, recomputation excluded."""
+    """Model FLOPs of a GPT per sequence: its forward and backward pass, without recomputation."""
     return gpt_flop(1, shape["seq_length"], shape["layers"], shape["hidden_size"], recompute=False)
 
 
