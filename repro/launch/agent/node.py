@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import glob
 import hashlib
 import os
 import re
 import shutil
 import socket
+import struct
 import subprocess
 import time
 
@@ -17,6 +19,8 @@ from repro.launch.agent.patience import captured, limit
 from repro.launch.agent.processes import limit_reached
 
 DOCKER_S, ASK_S = 30, 30
+SIOCGIFADDR, ADDRESS_IN_ANSWER = 0x8915, slice(20, 24)
+"""The request for an interface's IPv4 address, and where it is in the answer: behind the name, the family and a port."""
 ROUNDS = 5
 PATIENCE_S = 10.0
 """How long an engine that is restarted takes, and more."""
@@ -135,7 +139,7 @@ def facts(order: dict) -> dict:
         "free_mib": shutil.disk_usage(order["work"]).free >> 20,
         "writable": os.access(order["work"], os.W_OK | os.X_OK),
         "read_only": bool(os.statvfs(order["work"]).f_flag & os.ST_RDONLY),
-        "addresses": addresses(order["interface"]),
+        "address": address(order["interface"]),
         "port_free": port_is_free(order["port"]),
         "images": image_ids(order["images"]),
         "image_file": image_file(*order["image_file"]),
@@ -151,10 +155,18 @@ def facts(order: dict) -> dict:
     }
 
 
-def addresses(interface: str) -> list[str]:
-    """The IPv4 addresses of a network interface; none if there is no such interface."""
-    lines = _printed(["ip", "-4", "-oneline", "address", "show", "dev", interface])
-    return [line.split()[3].partition("/")[0] for line in lines]
+def address(interface: str) -> str:
+    """The first IPv4 address of a network interface, empty if it has none or is not there; `ip` need not be installed.
+
+    Source: Linux's manual page netdevice(7).
+    """
+    request = struct.pack("256s", interface.encode())
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        try:
+            answer = fcntl.ioctl(any_socket, SIOCGIFADDR, request)
+        except OSError:
+            return ""
+    return socket.inet_ntoa(answer[ADDRESS_IN_ANSWER])
 
 
 def port_is_free(port: int) -> bool:

@@ -47,7 +47,7 @@ def problems(cluster: Cluster, node: Node, facts: dict, skew: float, port: int) 
     if abs(skew) > MAX_SKEW_S:
         way = "ahead of" if skew > 0 else "behind"
         sentences.append(f"its clock is {abs(skew):.1f} s {way} the controller's; {again} starts a time service")
-    if not facts["addresses"]:
+    if not facts["address"]:
         sentences.append(
             f"it has no IPv4 address on interface {cluster.interface}; correct cluster_interface in {cluster.variables}"
         )
@@ -102,5 +102,5 @@ def host_of(node: Node, facts: dict) -> NodeFacts:
     image = next((name for name, image_id in facts["images"].get("found", {}).items() if image_id), "")
     cpus, numa = tuple(facts["cpus"]), tuple(facts["numa"])
     return NodeFacts(
-        facts["addresses"][0], facts["user"], launcher=facts["launcher"], cpus=cpus, numa=numa, image=image
+        facts["address"], facts["user"], launcher=facts["launcher"], cpus=cpus, numa=numa, image=image
     )

@@ -47,3 +47,9 @@ def test_an_engine_that_stays_away_is_not_waited_for_long(engine, monkeypatch):
     engine |= {"down": 1000, "containers": ["one"]}
     node.remove_containers("name=any")
     assert 2 <= engine["asked"] <= 4
+
+
+def test_an_interface_has_its_address_where_no_tool_is_installed(monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert node.address("lo") == "127.0.0.1"
+    assert node.address("missing0") == ""

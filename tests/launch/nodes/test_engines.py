@@ -20,7 +20,7 @@ FACTS = {
     "writable": True,
     "read_only": False,
     "free_mib": 10_000,
-    "addresses": ["10.0.0.1"],
+    "address": "10.0.0.1",
     "user": "1000:1000",
     "port_free": True,
     "infiniband": ["/dev/infiniband/uverbs0"],
