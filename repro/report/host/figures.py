@@ -7,7 +7,7 @@ from functools import partial
 from repro.models.programs import KINDS, PUBLISHED, TUNED
 from repro.published.cases import Catalogue
 from repro.report.charts.coverage import CoverageChart
-from repro.report.charts.figure import FigureSpec
+from repro.report.charts.figure import FigureSpec, stacked
 from repro.report.charts.forest import ForestChart, ForestPoint, ForestRow
 from repro.report.charts.rows import DotChart
 from repro.report.charts.series import AS_PUBLISHED, NAMES, styles
@@ -36,7 +36,7 @@ def figure_specs(host: MeasuredHost) -> list[FigureSpec]:
     """All figures that the host has rows for."""
     specs = []
     if over_pytorch(host):
-        specs += _ratios(host)
+        specs.append(_ratios(host))
     specs += megatron_figure(host)
     specs += efficiency_figures(
         (row.base, row.unit, row.ratio.value) for row in current(host.efficiencies) if row.ratio
@@ -46,8 +46,8 @@ def figure_specs(host: MeasuredHost) -> list[FigureSpec]:
     return [*specs, *shown_figures(host)]
 
 
-def _ratios(host: MeasuredHost) -> list[FigureSpec]:
-    """The ratios of each configuration to the baselines, a figure for each program; the published precision comes first."""
+def _ratios(host: MeasuredHost) -> FigureSpec:
+    """The ratios of each configuration to the baselines, each program's below the other's; the published precision comes first."""
     rows = over_pytorch(host)
     every = configurations(rows)
     first = sorted(every, key=lambda one: _case_precision(one.unit) != one.unit.precision)[:MOST_ROWS]
@@ -73,20 +73,17 @@ def _ratios(host: MeasuredHost) -> list[FigureSpec]:
             styles=styles(series),
         )
 
-    def caption(_: Translate, program: str) -> str:
+    def caption(_: Translate) -> str:
         text = _(
             "Above 1 OneFlow is faster. Bars are 95% intervals over sessions, cut off where they leave the scale; a hollow mark is a single session."
         )
-        if dropped := sum(bool(row_of(one, program).points) for one in every if one not in first):
+        if dropped := len(every) - len(shown):
             text = _("{text} {more}").format(
                 text=text, more=_("Configurations that are in the table only: {n}.").format(n=dropped)
             )
         return text
 
-    return [
-        FigureSpec(f"ratios-{program}", partial(chart, program=program), partial(caption, program=program))
-        for program in programs
-    ]
+    return stacked("ratios", [FigureSpec(program, partial(chart, program=program), caption) for program in programs])
 
 
 def _case_precision(unit: Unit) -> str:

@@ -55,7 +55,7 @@ def test_the_page_opens_with_the_result_in_words_and_one_figure(reproduced):
         "- **Over the published V100 throughput** (other hardware, no verdict): GPT AMP: port " in head
     )
     assert "- **Scaling efficiency**: GPT AMP, port, 2 GPUs: " in head
-    assert re.findall(r"figures/([\w-]+)\.en\.svg", head) == ["ratios-published"]
+    assert re.findall(r"figures/([\w-]+)\.en\.svg", head) == ["ratios"]
     assert "|" not in head, "no table before the figure"
     titles = re.findall(r"^## (.+)$", page(reproduced), re.MULTILINE)
     assert titles[-1] == "Goals we set ourselves", "what the project wants comes after what it measured"
@@ -219,7 +219,7 @@ def test_older_code_is_only_in_the_list_of_every_comparison(host):
     assert SHARDED in old
     _ = ENGLISH
     assert SHARDED not in str(cells(measured.speed(_, both)[0])) and measured.scaling(_, both, []) == []
-    chart = next(spec for spec in figure_specs(both) if spec.id == "ratios-published").chart(_)
+    chart = next(spec for spec in figure_specs(both) if spec.id == "ratios").chart(_)
     assert SHARDED not in repr(chart)
     every, _runs = measured.comparisons(_, both)[0].blocks
     notes = {row[0].text: row[4].note for row in every.rows}
@@ -251,8 +251,9 @@ def test_the_first_figure_has_at_most_20_rows_and_says_how_many_are_left_out(hos
         for precision in ("fp32", "amp")
         for number in (range(3) if precision == "fp32" else range(3, 22))
     ]
-    spec, *_tuned = figures._ratios(SimpleNamespace(ratios=rows))
-    shown = [row.label for _heading, group in spec.chart(ENGLISH).groups for row in group]
+    spec = figures._ratios(SimpleNamespace(ratios=rows))
+    (port,) = spec.chart(ENGLISH).charts
+    shown = [row.label for _heading, group in port.groups for row in group]
     assert len(shown) == 20 and {f"case-{n}" for n in range(3, 22)} < set(shown), "the published precision comes first"
     assert "in the table only: 2." in spec.caption(ENGLISH)
 
@@ -333,10 +334,10 @@ def test_failed_attempts_are_shown_with_their_reasons(host, language, reason):
 
 
 def test_each_figure_has_its_own_name(host):
-    assert [each.id for each in figure_specs(host)] == ["ratios-published", "efficiency-1", "memory"]
+    assert [each.id for each in figure_specs(host)] == ["ratios", "efficiency-1", "memory"]
     (kept,) = host.runs
     fewer = replace(host, runs=(replace(kept, results=[each for each in kept.results if each.unit.world_size < 4]),))
-    assert [each.id for each in figure_specs(fewer)] == ["ratios-published", "memory"], "nothing to join"
+    assert [each.id for each in figure_specs(fewer)] == ["ratios", "memory"], "nothing to join"
 
 
 def test_what_was_not_run_has_no_section(reproduced, host):
@@ -362,13 +363,13 @@ def test_the_page_is_what_the_runs_give(host):
 def test_what_differs_from_the_runs_is_named(altered):
     readme = altered / "h200" / "README.md"
     readme.write_text(readme.read_text().replace("0.900", "1.000"))
-    (altered / "h200" / "figures" / "ratios-published.zh.svg").unlink()
+    (altered / "h200" / "figures" / "ratios.zh.svg").unlink()
     (altered / "h200" / "figures" / "more.svg").write_text("")
     (altered / "h200" / "results.csv").write_text("")
     assert [path.name for path in host_page.differing(load("h200", altered))] == [
         "README.md",
         "more.svg",
-        "ratios-published.zh.svg",
+        "ratios.zh.svg",
         "results.csv",
     ]
 

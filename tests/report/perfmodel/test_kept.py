@@ -8,7 +8,7 @@ from repro.perfmodel.constants import load_calibration
 from repro.perfmodel.hardware import from_devices
 from repro.perfmodel.predict import expect_unit
 from repro.perfmodel.validation import FILE, as_toml, check_frame, load_measurements
-from repro.perfmodel.work import TUNED_PROGRAM, ModelJob
+from repro.perfmodel.work import ModelJob
 from repro.planning.derived import case_of
 from repro.report.host.keep import keep
 from repro.report.host.results import load
@@ -62,11 +62,6 @@ def test_one_job_has_one_prediction(kept):
                 assert known is None or expected.throughput == pytest.approx(known, rel=1e-12)
                 seen += known is not None
     assert seen > len(frame), "some trainings were measured more than once"
-
-
-def test_runs_from_before_there_were_two_programs_had_the_tuned_one(kept):
-    before = [run for run in kept if run.run.id < "20261123"]
-    assert before and {result.unit.program for run in before for result in run.results} == {TUNED_PROGRAM}
 
 
 def test_a_training_of_several_runs_counts_once_with_the_newest(tmp_path):

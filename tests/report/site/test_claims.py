@@ -97,13 +97,21 @@ def test_a_measurement_of_the_published_program_counts_more_than_a_newer_one_of_
 
 
 def test_what_ran_beside_another_program_is_no_measurement(content):
-    """The memory and throughput of resnet50_0808_1n4g_bs160 by the port come from such a run alone."""
-    shared = {kept.run.id for host in content.hosts for kept in host.measured if host.is_shared(kept)}
-    assert shared and shared.isdisjoint(each.kept_run.run.id for claim in content.claims for each in claim.measured)
-    alone = {claim.id: best(claim) for claim in content.claims}
-    assert {alone[f"resnet50_0808_1n4g_bs160/{metric}"].program for metric in ("throughput", "memory")} == {"tuned"}
-    rows = [*frame(content.claims).to_dict("records"), *comparison_rows(content.audit, content.hosts)]
-    assert shared.isdisjoint(row["run"] for row in rows)
+    """As if the only run of bert_1n1g_bs32 on H100, and the newest ones of bs96 and of GPT on one GPU, had been such."""
+    h100 = next(host for host in content.hosts if host.name == "h100")
+    shared = {"20261127-202858-all-full-f9d2", "20261128-035208-all-full", "20261128-035235-all-full"}
+    marked = replace(h100, notes=replace(h100.notes, shared=tuple(shared)))
+
+    def shown(host):
+        found = claims(content.audit, [host])
+        rows = [*frame(found).to_dict("records"), *comparison_rows(content.audit, [host])]
+        runs = {each.kept_run.run.id for claim in found for each in claim.measured} | {row["run"] for row in rows}
+        return {claim.id: best(claim) for claim in found}, runs
+
+    (before, all_runs), (after, runs) = shown(h100), shown(marked)
+    assert shared <= all_runs and shared.isdisjoint(runs)
+    assert before["bert_1n1g_bs32/throughput"].kept_run.run.id in shared
+    assert after["bert_1n1g_bs32/throughput"] is None and after["bert_1n1g_bs96/throughput"].program == "published"
 
 
 def test_a_run_on_synthetic_batches_is_no_claims_measurement_where_one_read_files(content):
