@@ -38,16 +38,16 @@ def test(invocation: Invocation, long: bool = False) -> None:
     """
     _keep_bytecode()
     chosen = () if long else ("-m", "not long")
-    tests = ("pytest", _at_once(MOST_WORKERS, 2), "--dist=loadfile", "--no-loadscope-reorder", *chosen)
+    tests = ("pytest", _at_once(MOST_WORKERS), "--dist=loadfile", "--no-loadscope-reorder", *chosen)
     failed = [command for command in (*CHECKS, tests) if not _passes(command)]
     if failed:
         raise Exit(f"failed: {', '.join(map(' '.join, failed))}", FAILED)
     print(last_lines.TESTED)
 
 
-def _at_once(most: int, waiting: int = 1) -> str:
-    """pytest's option for as many processes as keep this machine's processors busy while `waiting` of them wait."""
-    return f"--numprocesses={min(len(os.sched_getaffinity(0)) + waiting, most)}"
+def _at_once(most: int) -> str:
+    """pytest's option for a process per processor: with more, trainings take longer in all, as their ranks wait in loops."""
+    return f"--numprocesses={min(len(os.sched_getaffinity(0)), most)}"
 
 
 def _keep_bytecode() -> None:

@@ -15,16 +15,10 @@ from xdist.scheduler import LoadScopeScheduling
 
 from repro.simulation import engine
 from repro.simulation.nodes import up
-from repro.utils.paths import CACHE
-from tests.e2e.launching import locked
 from tests.e2e.provisioned import provisioned
 from tests.support.simulated import process_label, remove_leftover_nodes
 
 HERE = Path(__file__).resolve().parent
-IMAGES = CACHE / "images.lock"
-"""Held by `.ci/run` while the images are built that nodes are to have."""
-IMAGELESS = ("test_provision",)
-"""The modules of long chains whose nodes have no image of ours: these begin at once."""
 PROGRAMS = ("dpkg-deb", "apt-ftparchive", "gpg")
 """What makes the vendors' repositories."""
 
@@ -49,16 +43,6 @@ class ByModules(LoadScopeScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     return ByModules(config, log)
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item):
-    """Wait for the images before the time limit of a test begins."""
-    if item.path.stem not in IMAGELESS:
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with locked(IMAGES):
-            pass
-    return (yield)
 
 
 def pytest_collection_modifyitems(items):
