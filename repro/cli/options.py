@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from repro.cli.settings import FileThere, ImageName, PathThere
-from repro.images.runtime import check_runtime
+from repro.cli.settings import OPTIONS, FileThere, ImageName, Option, PathThere
+from repro.images.runtime import RUNTIMES, check_runtime
 from repro.images.stack import AnyStack, Libraries
 from repro.runs.record import RUNS, Run
 from repro.utils.errors import PlanError
+from repro.utils.paths import in_home
 
 LOCAL = ("BASELINE_PYTHON", "CUBLAS", "CUDNN", "IMAGE", "JOBS", "STACK")
 """Options that mean something on one machine only."""
@@ -38,13 +39,16 @@ class AttemptOptions:
 
     @staticmethod
     def check(values: Mapping[str, Any]) -> None:
-        """Refuse a launcher that there is not, options that mean nothing where the ranks run, and a port for several attempts."""
+        """Refuse what there is not or means nothing where the ranks run, and a port for several attempts."""
         if values["launcher"]:
             from repro.launch.select import check_launcher
 
             check_launcher(values["launcher"])
         before = Run.open(values["run"], values["runs"], option="RUN") if values.get("run") else None
-        refuse_misplaced(values, cluster_of(before, values["cluster"]))
+        cluster = cluster_of(before, values["cluster"])
+        refuse_misplaced(values, cluster)
+        if values.get("cupti") and not cluster:
+            Option("cupti", PathThere, None, OPTIONS["cupti"]).check(values["cupti"])
         if values["port"] and (values.get("jobs") or 1) > 1:
             raise PlanError(f"JOBS={values['jobs']}: PORT is the port of one attempt; leave one of the two out")
 
@@ -89,9 +93,12 @@ class RuntimeOptions:
 
     @staticmethod
     def check(values: Mapping[str, Any]) -> None:
-        """Refuse a runtime that there is not; a run that is gone on with may be a cluster's."""
-        if values["runtime"]:
-            check_runtime(values["runtime"], here=not (values["cluster"] or values["run"]))
+        """Refuse a runtime that there is not, and a file of an image; a run that is gone on with may be a cluster's."""
+        name, here = values["runtime"], not (values["cluster"] or values["run"])
+        if name:
+            check_runtime(name, here)
+        if name and here and values["image"] and RUNTIMES[name].from_file:
+            Option("image", FileThere, None, OPTIONS["image"]).check(in_home(values["image"]))
 
 
 def refuse_misplaced(

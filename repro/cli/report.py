@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from repro.cli.settings import Exit, Invocation, OptionError, exit_statuses, task
+from repro.cli.settings import Exit, Invocation, KeyFile, OptionError, exit_statuses, task
 from repro.runs.record import RUNS, check_creatable
 from repro.utils.errors import FAILED
 
@@ -144,7 +144,7 @@ def archive(
     run: str | None = None,
     runs: Path = RUNS,
     host: str | None = None,
-    key: str | None = None,
+    key: KeyFile | None = None,
 ) -> None:
     """Pack a run into one archive for handing over, or keep it in reports/reproduced/ for a host's page.
 

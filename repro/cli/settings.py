@@ -12,6 +12,7 @@ import difflib
 import errno
 import inspect
 import os
+import shutil
 import sys
 import types
 import typing
@@ -22,8 +23,10 @@ from typing import Any, NewType
 
 from repro.images.runtime import IMAGE
 from repro.models.variants import DEFAULT, VARIANTS
-from repro.targets import command_line, names
+from repro.runs.digests import UNSIGNED
+from repro.targets import CU102, command_line, names
 from repro.utils.errors import BAD_INPUT, FAILED, INTERRUPTED, ReproError
+from repro.utils.paths import in_home
 from repro.utils.printable import one_line, printable
 from repro.utils.typed_numbers import number_of
 
@@ -100,6 +103,10 @@ PathThere = NewType("PathThere", str)
 """One that names a file or folder which is there."""
 ImageName = NewType("ImageName", str)
 """One that names an image."""
+BaselinePython = NewType("BaselinePython", str)
+"""One that names an interpreter which is there, or a pinned one."""
+KeyFile = NewType("KeyFile", str)
+"""One that names the file of an SSH key which is there, or none."""
 
 
 class Exit(ReproError):
@@ -244,6 +251,8 @@ FAULTS: dict[Any, Callable[[Any], str | None]] = {
         if IMAGE.fullmatch(text)
         else "it is an image's name, ID or file: letters, digits, spaces and _ / . : @ ~ + -, no dash first"
     ),
+    BaselinePython: lambda text: None if text == CU102 or shutil.which(text) else "no such program",
+    KeyFile: lambda text: None if text == UNSIGNED or in_home(text).is_file() else "no such file",
 }
 """By kind of option, what is wrong with a value; None if nothing is."""
 PARSERS: dict[Any, Callable[[str], Any]] = {
