@@ -101,6 +101,4 @@ def host_of(node: Node, facts: dict) -> NodeFacts:
     """What the command for a node needs of its facts."""
     image = next((name for name, image_id in facts["images"].get("found", {}).items() if image_id), "")
     cpus, numa = tuple(facts["cpus"]), tuple(facts["numa"])
-    return NodeFacts(
-        facts["address"], facts["user"], launcher=facts["launcher"], cpus=cpus, numa=numa, image=image
-    )
+    return NodeFacts(facts["address"], facts["user"], launcher=facts["launcher"], cpus=cpus, numa=numa, image=image)
