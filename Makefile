@@ -72,7 +72,7 @@ kit:  ## all that one host without a network needs for a bench, in pieces ARCH= 
 compile-kernels:  ## compile the GPU code for GPUs after Turing, without one [ARCH= JOBS=]
 
 ##@ Maintain
-test:  ## lint, types and the tests without root or Docker [LONG=1 for all of them]
+test:  ## lint, types and the tests without root or Docker
 help:  ## this list
 	@awk '/^##@/ {printf "\n%s\n", substr($$0, 5)} \
 	      /^[a-z0-9-]+:  ## / {name = $$1; sub(/:$$/, "", name); sub(/^[^#]*## /, ""); printf "  make %-14s %s\n", name, $$0}' Makefile

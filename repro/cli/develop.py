@@ -30,15 +30,14 @@ ONLY = "only the tests that match this expression, as pytest's -k"
 LONG = "also the tests that take minutes"
 
 
-@task(long="also the tests whose faults others see at less expense")
-def test(invocation: Invocation, long: bool = False) -> None:
+@task()
+def test(invocation: Invocation) -> None:
     """Lint, check imports and types, and run the tests, several files at a time.
 
     Exit status: 0 all passed; 1 something failed, named in the last line.
     """
     _keep_bytecode()
-    chosen = () if long else ("-m", "not long")
-    tests = ("pytest", _at_once(MOST_WORKERS), "--dist=loadfile", "--no-loadscope-reorder", *chosen)
+    tests = ("pytest", _at_once(MOST_WORKERS), "--dist=loadfile", "--no-loadscope-reorder")
     failed = [command for command in (*CHECKS, tests) if not _passes(command)]
     if failed:
         raise Exit(f"failed: {', '.join(map(' '.join, failed))}", FAILED)

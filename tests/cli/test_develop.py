@@ -34,13 +34,6 @@ def test_lint_types_and_imports_come_before_the_tests(commands):
     assert [command[0] for command in started] == ["ruff", "ruff", "lint-imports", "deptry", "mypy", "pytest"]
     assert {"--dist=loadfile", "--no-loadscope-reorder"} < set(started[-1])
     assert any("numprocesses" in word for word in started[-1])
-    assert started[-1][-2:] == ("-m", "not long")
-
-
-def test_all_tests_run_where_that_is_asked_for(commands):
-    started, _ = commands
-    develop.test(long=True)
-    assert started[-1][0] == "pytest" and "not long" not in started[-1]
 
 
 def test_what_tests_import_is_compiled_once(commands, monkeypatch):

@@ -97,7 +97,7 @@ def _without_gpu(_: Translate, hosts: Sequence[MeasuredHost]) -> Section:
         words(
             "`make test`",
             _("14 minutes, its set-up included"),
-            _("the code: lint, types, and the tests that need neither root nor Docker"),
+            _("the code: lint, types, and every test that needs neither root nor Docker"),
             _("the last line begins with `{line}`").format(line=last_lines.TESTED),
         ),
         words(
