@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from repro.cli.options import LibraryOptions, RunOptions, RuntimeOptions
 from repro.cli.session import Session, baseline_program_of, check_wanted, chosen_cases
-from repro.cli.settings import BaselinePython, Invocation, task
+from repro.cli.settings import Invocation, task
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def bench(
     precision: str | None = None,
     iterations: int | None = None,
     repeats: int | None = None,
-    baseline_python: BaselinePython | None = None,
+    baseline_python: str | None = None,
     baselines: tuple[str, ...] = (),
     data: tuple[str, ...] = (),
     dry_run: bool = False,

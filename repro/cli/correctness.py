@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from repro.cli.options import LibraryOptions, RunOptions
 from repro.cli.session import Session, baseline_program_of, check_wanted, chosen_cases, chosen_model
-from repro.cli.settings import MOST, BaselinePython, Invocation, task
+from repro.cli.settings import MOST, Invocation, task
 from repro.planning.datasets import learned_by
 from repro.planning.programs import DEFAULT_PROGRAMS, Programs
 from repro.utils.errors import PlanError
@@ -145,7 +145,7 @@ def profile(
     program: Programs = DEFAULT_PROGRAMS,
     max_gpus: tuple[int, ...] = (),
     precision: str | None = None,
-    baseline_python: BaselinePython | None = None,
+    baseline_python: str | None = None,
     baselines: tuple[str, ...] = (),
     cupti: str | None = None,
     *,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from repro.cli import bench, correctness, plan, preflight, rehearse
 from repro.cli.options import AttemptOptions, LibraryOptions, refuse_misplaced
 from repro.cli.session import OF_ANY_RUN, check_wanted, chosen_cases
-from repro.cli.settings import BaselinePython, Exit, Invocation, OptionError, OptionTask, task
+from repro.cli.settings import Exit, Invocation, OptionError, OptionTask, task
 from repro.models.registry import spec_of
 from repro.planning.baselines import variants_by_default, variants_of
 from repro.planning.plan import Wanted, make_plan, refuse_idle, runnable
@@ -56,7 +56,7 @@ def reproduce(
     precision: str | None = None,
     iterations: int | None = None,
     repeats: int | None = None,
-    baseline_python: BaselinePython | None = None,
+    baseline_python: str | None = None,
     baselines: tuple[str, ...] = (),
     jobs: int | None = None,
     cupti: str | None = None,

@@ -5,12 +5,13 @@ Their texts are in `repro.cli.settings.OPTIONS`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from repro.cli.settings import OPTIONS, FileThere, ImageName, Option, PathThere
+from repro.cli.settings import OPTIONS, BaselinePython, FileThere, ImageName, Option, PathThere
 from repro.images.runtime import RUNTIMES, check_runtime
 from repro.images.stack import AnyStack, Libraries
 from repro.runs.record import RUNS, Run
@@ -21,6 +22,8 @@ LOCAL = ("BASELINE_PYTHON", "CUBLAS", "CUDNN", "IMAGE", "JOBS", "STACK")
 """Options that mean something on one machine only."""
 REMOTE = ("LAUNCHER", "SIDE_BY_SIDE")
 """Options that mean something on a cluster only."""
+HERE = {"baseline_python": BaselinePython, "cupti": PathThere}
+"""Options whose kind holds where ranks run on this machine: on a cluster they are paths of its nodes, or refused."""
 Nccl = Literal["2.7.3", "2.7.8"]
 
 
@@ -47,8 +50,8 @@ class AttemptOptions:
         before = Run.open(values["run"], values["runs"], option="RUN") if values.get("run") else None
         cluster = cluster_of(before, values["cluster"])
         refuse_misplaced(values, cluster)
-        if values.get("cupti") and not cluster:
-            Option("cupti", PathThere, None, OPTIONS["cupti"]).check(values["cupti"])
+        for name, kind in () if cluster else HERE.items():
+            Option(name, kind, None, OPTIONS[name]).check(values.get(name))
         if values["port"] and (values.get("jobs") or 1) > 1:
             raise PlanError(f"JOBS={values['jobs']}: PORT is the port of one attempt; leave one of the two out")
 
@@ -97,8 +100,9 @@ class RuntimeOptions:
         name, here = values["runtime"], not (values["cluster"] or values["run"])
         if name:
             check_runtime(name, here)
-        if name and here and values["image"] and RUNTIMES[name].from_file:
-            Option("image", FileThere, None, OPTIONS["image"]).check(in_home(values["image"]))
+        image = values["image"] if name and here and RUNTIMES[name].from_file and not values.get("dry_run") else None
+        if image and not os.path.isfile(in_home(image)):
+            raise PlanError(f"IMAGE={image}: no such file; `make image FORMAT=sif` writes one")
 
 
 def refuse_misplaced(

@@ -251,8 +251,12 @@ FAULTS: dict[Any, Callable[[Any], str | None]] = {
         if IMAGE.fullmatch(text)
         else "it is an image's name, ID or file: letters, digits, spaces and _ / . : @ ~ + -, no dash first"
     ),
-    BaselinePython: lambda text: None if text == CU102 or shutil.which(text) else "no such program",
-    KeyFile: lambda text: None if text == UNSIGNED or in_home(text).is_file() else "no such file",
+    BaselinePython: lambda text: (
+        None
+        if text == CU102 or shutil.which(text)
+        else f"{'it is no' if os.path.exists(text) else 'no such'} program that can be started"
+    ),
+    KeyFile: _absence(lambda text: text == UNSIGNED or os.path.isfile(in_home(text)), "file"),
 }
 """By kind of option, what is wrong with a value; None if nothing is."""
 PARSERS: dict[Any, Callable[[str], Any]] = {

@@ -137,7 +137,7 @@ def _sessions(_: Translate) -> tuple[str, ...]:
         _(
             "For each configuration, only runs with the same program code as the newest one count; older ones are listed as "
             "superseded. Code is the same if the digests recorded with the runs are equal. For digests that counted more files, "
-            "and for runs that are older than digests, [{file}](reproduced/{file}) says which code is the same."
+            "[{file}](reproduced/{file}) says which code is the same."
         ).format(file=VERSIONS),
     )
 

@@ -84,12 +84,6 @@ def versions(path: Path, root: Path = ROOT) -> Iterator[bytes]:
     yield from (there[blob] for blob in blobs if blob in there)
 
 
-def folder(commit: str, path: str, root: Path = ROOT) -> str | None:
-    """What git calls the content of a folder at a commit, 40 hexadecimal digits; None if it cannot tell."""
-    output = git(root, "rev-parse", "--verify", "--quiet", f"{commit}:{path}")
-    return output.strip() if output else None
-
-
 def tree(commit: str, folders: Sequence[str], root: Path = ROOT) -> dict[str, str] | None:
     """The files in folders at a commit: git's name of each content, by path; None if git cannot tell."""
     listed = git(root, "ls-tree", "-r", "-z", commit, "--", *folders)

@@ -306,7 +306,7 @@ def test_all_that_can_be_said_of_the_list_is_said(tmp_path, monkeypatch):
 )
 def test_the_code_of_older_runs_is_looked_up(tmp_path, monkeypatch, gap, faults, said):
     monkeypatch.setattr(verification, "history", lambda root: History(frozenset(), gap))
-    monkeypatch.setattr(program_versions, "faults", lambda reproduced, root: faults)
+    monkeypatch.setattr(verification.code_lookup, "digest_faults", lambda reproduced, root: faults)
     assert list(_versions(tmp_path, tmp_path)) == [], "there is no such list"
     (tmp_path / program_versions.NAME).write_text("")
     found = list(_versions(tmp_path, tmp_path))

@@ -1,4 +1,4 @@
-"""Which code a run's programs had: what an attempt recorded, else what git has at its commit, else only its commit."""
+"""Which code a run's programs had: what an attempt recorded, else only its commit."""
 
 import pytest
 
@@ -8,20 +8,17 @@ from repro.models.programs import KINDS, PUBLISHED
 from repro.models.registry import names
 from repro.runs.digests import REPRODUCED
 from repro.runs.history import history
-from repro.runs.program_versions import BASELINES, TRAINERS, Versions, faults, read, version
+from repro.runs.program_versions import BASELINES, TRAINERS, Versions, read, version
 from repro.runs.record import RecordError
 from tests.support.attempts import recorded
 from tests.support.synthetic import ran_on
 
-KNOWN = Versions(
-    folders={"c1": {TRAINERS: "t", BASELINES: "b"}, "c2": {TRAINERS: "t", BASELINES: "b2"}},
-    digests={"c3": {"old": "now"}, "c4": {"older": "now"}},
-)
+KNOWN = Versions({"c3": {"old": "now"}, "c4": {"older": "now"}})
 
 
-def of(attempts=({},), program=TRAINERS, run="r", changed=0, commit="c1"):
+def of(attempts=({},), run="r", changed=0, commit="c1"):
     environment = ran_on(git_commit=commit, git_changed_files=changed)
-    return version(run, environment, [recorded(each) for each in attempts], program, KNOWN)
+    return version(run, environment, [recorded(each) for each in attempts], KNOWN)
 
 
 def test_a_recorded_digest_counts_before_the_commit():
@@ -29,17 +26,12 @@ def test_a_recorded_digest_counts_before_the_commit():
     assert of(recorded, commit="c1") == of(recorded, commit="c9") == of(recorded, changed=3) == "s"
     assert of(({"code": {"sha256": "s", "replaced": "cat"}},)) != "s"
     assert of((*recorded, {"code": {"sha256": "z"}})) not in ("s", "z")
-    assert of((*recorded, {})) == "t", "an attempt that recorded none leaves the commit"
+    assert of((*recorded, {})) == of(), "an attempt that recorded none leaves the commit"
 
 
 def test_digests_that_counted_other_files_too_equal_what_is_computed_now():
     old, older, now = (of(({"code": {"sha256": digest}},)) for digest in ("old", "older", "now"))
     assert old == older == now == "now" != of(({"code": {"sha256": "another"}},))
-
-
-def test_commits_of_equal_folders_are_equal():
-    assert of(commit="c1") == of(commit="c2") == "t"
-    assert of(commit="c1", program=BASELINES) != of(commit="c2", program=BASELINES)
 
 
 def test_what_nobody_can_look_up_equals_nothing_else():
@@ -48,19 +40,10 @@ def test_what_nobody_can_look_up_equals_nothing_else():
     assert of(commit=None) != of(commit=None, run="other")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "c = 1",
-        "[c]\ndigests = 1",
-        '[c]\ntrainers = "t"\nbaselines = "b"\n[c.digests]\na = "b"',
-        '[c]\ntrainers = "t"',
-        '[c]\ntrainers = "t"\nbaselines = "b"\nmore = "m"',
-    ],
-)
+@pytest.mark.parametrize("text", ["c = 1", "[c]\nd = 1", '[c.digests]\na = "b"'])
 def test_an_entry_that_is_none_is_named(tmp_path, text):
     (tmp_path / "code.toml").write_text(text)
-    with pytest.raises(RecordError, match=r"code\.toml: c: a commit has trainers and baselines, or a table digests"):
+    with pytest.raises(RecordError, match=r"code\.toml: c: a commit has a table of digests, each a text"):
         read(tmp_path)
 
 
@@ -69,25 +52,10 @@ def test_nothing_is_known_without_a_file(tmp_path):
 
 
 def test_the_committed_versions_are_those_of_the_history():
-    assert read(REPRODUCED).folders and read(REPRODUCED).digests
+    assert read(REPRODUCED).digests
     if gap := history().gap:
         pytest.skip(gap)
-    assert faults(REPRODUCED) == digest_faults(REPRODUCED) == []
-
-
-def test_a_version_that_the_history_has_not_is_told(tmp_path):
-    if gap := history().gap:
-        pytest.skip(gap)
-    commit, folders = next(iter(read(REPRODUCED).folders.items()))
-    for known, trainers, expected in (
-        (commit, folders[TRAINERS], []),
-        (commit, "0" * 40, [f"{commit}: trainers is {'0' * 40}, in the history repro/trainers is {folders[TRAINERS]}"]),
-        ("0" * 40, folders[TRAINERS], [f"{'0' * 40}: {name} is" for name in (TRAINERS, BASELINES)]),
-    ):
-        text = f'["{known}"]\ntrainers = "{trainers}"\nbaselines = "{folders[BASELINES]}"\n'
-        (tmp_path / "code.toml").write_text(text)
-        found = faults(tmp_path)
-        assert len(found) == len(expected) and all(part in line for part, line in zip(expected, found, strict=True))
+    assert digest_faults(REPRODUCED) == []
 
 
 def test_a_digest_that_the_history_does_not_give_is_told(tmp_path):
@@ -116,7 +84,7 @@ def test_a_digest_that_the_history_does_not_give_is_told(tmp_path):
             [f"{recorded} is {present} now, computed from the history it is of no program there"],
         ),
     ):
-        (tmp_path / "code.toml").write_text(f'["{known}".digests]\n{digest} = "{now}"\n')
+        (tmp_path / "code.toml").write_text(f'["{known}"]\n{digest} = "{now}"\n')
         found = digest_faults(tmp_path)
         assert len(found) == len(expected) and all(part in line for part, line in zip(expected, found, strict=True))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import errno
 import fcntl
 import glob
@@ -19,8 +20,10 @@ from repro.launch.agent.patience import captured, limit
 from repro.launch.agent.processes import limit_reached
 
 DOCKER_S, ASK_S = 30, 30
-SIOCGIFADDR, ADDRESS_IN_ANSWER = 0x8915, slice(20, 24)
-"""The request for an interface's IPv4 address, and where it is in the answer: behind the name, the family and a port."""
+SIOCGIFCONF, MOST_ADDRESSES = 0x8912, 4096
+"""The request for the IPv4 addresses of all interfaces, and how many are looked at."""
+ENTRY, NAME, ADDRESS = 40, 16, slice(20, 24)
+"""The bytes of an entry in the answer, those of its name, and where its address is: behind the family and a port."""
 ROUNDS = 5
 PATIENCE_S = 10.0
 """How long an engine that is restarted takes, and more."""
@@ -158,15 +161,18 @@ def facts(order: dict) -> dict:
 def address(interface: str) -> str:
     """The first IPv4 address of a network interface, empty if it has none or is not there; `ip` need not be installed.
 
-    Source: Linux's manual page netdevice(7).
+    Source: Linux's manual page netdevice(7). The kernel lists each address under the interface's name, behind which a
+    label may follow (`eth0:1`).
     """
-    request = struct.pack("256s", interface.encode())
+    listed = array.array("B", bytes(ENTRY * MOST_ADDRESSES))
+    place, size = listed.buffer_info()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        try:
-            answer = fcntl.ioctl(any_socket, SIOCGIFADDR, request)
-        except OSError:
-            return ""
-    return socket.inet_ntoa(answer[ADDRESS_IN_ANSWER])
+        answer = fcntl.ioctl(any_socket, SIOCGIFCONF, struct.pack("iP", size, place))
+    for start in range(0, struct.unpack("iP", answer)[0], ENTRY):
+        entry = listed[start : start + ENTRY].tobytes()
+        if os.fsdecode(entry[:NAME].partition(b"\0")[0]).partition(":")[0] == interface:
+            return socket.inet_ntoa(entry[ADDRESS])
+    return ""
 
 
 def port_is_free(port: int) -> bool:

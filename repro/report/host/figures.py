@@ -77,6 +77,8 @@ def _ratios(host: MeasuredHost) -> FigureSpec:
         text = _(
             "Above 1 OneFlow is faster. Bars are 95% intervals over sessions, cut off where they leave the scale; a hollow mark is a single session."
         )
+        if len(programs) > 1:
+            text = _("{text} {more}").format(text=text, more=_("Each panel has its own scale."))
         if dropped := len(every) - len(shown):
             text = _("{text} {more}").format(
                 text=text, more=_("Configurations that are in the table only: {n}.").format(n=dropped)

@@ -19,7 +19,7 @@ from repro.runs.description import RunDescription
 from repro.runs.environment import Environment, RankMachine
 from repro.runs.files import FINGERPRINTS, read_json
 from repro.runs.plan import PUBLISHED, Plan
-from repro.runs.program_versions import BASELINES, TRAINERS, Versions, version
+from repro.runs.program_versions import Versions, version
 from repro.runs.record import Run
 from repro.runs.unit import Unit
 
@@ -105,8 +105,7 @@ class KeptRun:
     def code(self, unit: Unit) -> str:
         """An identifier of the code of a unit's program, equal for equal code."""
         mine = [attempt for attempt in self.attempts if attempt.unit == unit.name and attempt.status == "ok"]
-        folder = BASELINES if unit.baseline_of else TRAINERS
-        return version(self.run.id, self.environment, mine, folder, self.versions)
+        return version(self.run.id, self.environment, mine, self.versions)
 
 
 def load_run(run: Run, versions: Versions) -> KeptRun:

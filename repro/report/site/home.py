@@ -54,7 +54,7 @@ def result(_: Translate, audit: Audit, hosts: Sequence[MeasuredHost], claims: Se
     """The first screen: the answer in a sentence, what it rests on, and what was measured."""
     concluded = (*_concluded(_, hosts, claims), _measured(_, hosts, claims))
     ratios = speed.table(_, hosts)
-    shown: tuple[Block, ...] = (ratios, Text(speed.how_to_read(_))) if ratios else ()
+    shown: tuple[Block, ...] = (ratios, Text(speed.how_to_read(_, hosts))) if ratios else ()
     rest = Items((_audited(_, audit, claims), _published(_, audit)))
     return [Text(short(_, claims)), Items(concluded), *shown, rest]
 

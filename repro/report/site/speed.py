@@ -94,16 +94,19 @@ def table(_: Translate, hosts: Sequence[MeasuredHost]) -> Table | None:
     return tables.table("speed", every, fields, caption)
 
 
-def how_to_read(_: Translate) -> str:
+def how_to_read(_: Translate, hosts: Sequence[MeasuredHost]) -> str:
     """What the numbers of the table are."""
-    return _(
+    shared = any(host.is_shared(kept_run) for host in hosts for kept_run in host.measured)
+    text = _(
         "Lowest to highest of the configurations. n: sessions behind the least measured of "
         "them; one session says nothing about another machine or day. Fastest current baseline: the fastest that was measured "
         "in the run, with fused attention, Megatron-Core without the kernels of Transformer Engine and Apex. As published: a "
         "baseline that computes what the published programs did; it counts as no current one, even where it was faster. The port reads files as the published program did, all "
         "others train on synthetic batches. OneFlow calls a newer cuBLAS and cuDNN than its own through libraries of this "
-        "project ({method}). Runs next to which another program used the host's processors are on the host's page only."
+        "project ({method})."
     ).format(method=link(_, "programs", _("each of them"), "reports/"))
+    elsewhere = _("Runs next to which another program used the host's processors are on the host's page only.")
+    return _("{text} {more}").format(text=text, more=elsewhere) if shared else text
 
 
 def gpu(host: MeasuredHost) -> str:
