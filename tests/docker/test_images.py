@@ -22,9 +22,9 @@ from tests.docker.surroundings import ROOT, SECRET
 LAUNCHER = "/opt/venv/lib/python3.9/site-packages/oneflow/distributed/launch.py"
 TRAINER = "/opt/repro/trainers/run.py"
 SMOKE = [
-    pytest.param("gpt", "smoke_gpt-3d-2021-05_1x2x1_recompute", marks=pytest.mark.long),
-    pytest.param("bert", "smoke_bert-2020-08-22_1x1x1", marks=pytest.mark.long),
-    pytest.param("resnet50", "smoke_resnet50-2020-08-08_1x1x1", marks=pytest.mark.long),
+    ("gpt", "smoke_gpt-3d-2021-05_1x2x1_recompute"),
+    ("bert", "smoke_bert-2020-08-22_1x1x1"),
+    ("resnet50", "smoke_resnet50-2020-08-08_1x1x1"),
 ]
 TARGET_GB = 2.5
 SAME = 1e-6  # relative: with the same wheel, the image's older C library changes the last digit of a float

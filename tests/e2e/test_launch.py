@@ -18,14 +18,9 @@ def inventory(two_nodes, tmp_path_factory):
     return prepare(two_nodes, tmp_path_factory.mktemp("launch"))
 
 
-@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_losses_across_nodes_are_those_of_one_process(inventory, tmp_path):
-    """The real OneFlow, two ranks on each of two nodes: data parallel BERT.
-
-    test_whole.py trains a tensor parallel GPT on four ranks of two nodes, test_reproduce.py checks the all-reduce across
-    them, and the next test checks what a run records of its nodes.
-    """
+    """The real OneFlow, two ranks on each of two nodes: data parallel BERT; what a run records of them is in the next test."""
     done, run = bench(tmp_path, inventory, MODEL="bert", STALL_TIMEOUT="300", DATA="synthetic")
     assert done.returncode == 0, done.stderr
     across, reference = attempts(run)

@@ -366,9 +366,7 @@ def test_without_sudo_a_dry_run_tells_what_is_there_and_what_is_missing(hosts, b
     note("sudo asks for a password", float(found[1]), found[2])
 
 
-@pytest.mark.long
 def test_a_sudo_that_wants_a_terminal_is_named(hosts, bare_nodes, cluster):
-    """The test above covers a sudo that asks for a password, and tests/cluster/test_provision.py each of sudo's messages."""
     rule = "/etc/sudoers.d/terminal"
     bare_nodes.root("node2", "sh", "-ec", f"echo 'Defaults requiretty' > {rule}; chmod 440 {rule}")
     try:

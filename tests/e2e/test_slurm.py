@@ -235,18 +235,12 @@ def test_loss_curves_on_a_text_that_comes_through_the_shared_folder(slurm_nodes,
 @pytest.mark.parametrize(
     ("name", "capability", "message"),
     [
-        pytest.param(
-            *("NVIDIA H200", "9.0", "node1: cuDNN 7.6.5 of stack cu102 computes wrong convolutions on NVIDIA H200"),
-            marks=pytest.mark.long,
-        ),
+        ("NVIDIA H200", "9.0", "node1: cuDNN 7.6.5 of stack cu102 computes wrong convolutions on NVIDIA H200"),
         ("Tesla V100-SXM2-16GB", "7.0", "node1: the operators cannot be compared with the CPU: rank 0 on node1"),
     ],
 )
 def test_no_rank_starts_where_operators_were_not_compared(slurm_nodes, inventory, tmp_path, name, capability, message):
-    """Newer GPUs with the published libraries, and GPUs on which the real program finds none: no run is made.
-
-    Which libraries a GPU is refused with is the same over SSH, where test_launch.py has both.
-    """
+    """Newer GPUs with the published libraries, and GPUs on which the real program finds none: no run is made."""
     folder = tmp_path / "inventory"
     shutil.copytree(inventory, folder)
     _change(folder, cluster_gpu=name)
