@@ -1,5 +1,8 @@
-"""How an agent removes containers from an engine that may be failing."""
+"""How an agent removes containers from an engine that may be failing, and finds the address of an interface."""
 
+import ctypes
+import socket
+import struct
 import subprocess
 
 import pytest
@@ -53,3 +56,18 @@ def test_an_interface_has_its_address_where_no_tool_is_installed(monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
     assert node.address("lo") == "127.0.0.1"
     assert node.address("missing0") == ""
+
+
+@pytest.mark.parametrize("name", ["ib0", "ib0:1"])
+def test_an_address_may_have_a_label_behind_the_interface_s_name(monkeypatch, name):
+    def ioctl(any_socket, request, argument):
+        place = struct.unpack("iP", argument)[1]
+        entries = b"".join(
+            struct.pack("16sHH4s16x", each.encode(), socket.AF_INET, 0, socket.inet_aton(has))
+            for each, has in (("lo", "127.0.0.1"), ("ib01", "10.0.0.9"), (name, "10.0.0.1"), ("ib0", "10.0.0.2"))
+        )
+        ctypes.memmove(place, entries, len(entries))
+        return struct.pack("iP", len(entries), place)
+
+    monkeypatch.setattr(node.fcntl, "ioctl", ioctl)
+    assert node.address("ib0") == "10.0.0.1"
