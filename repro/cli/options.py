@@ -5,13 +5,12 @@ Their texts are in `repro.cli.settings.OPTIONS`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from repro.cli.settings import OPTIONS, BaselinePython, FileThere, ImageName, Option, PathThere
+from repro.cli.settings import OPTIONS, BaselinePython, FileThere, ImageName, Option, PathThere, no_file
 from repro.images.runtime import RUNTIMES, check_runtime
 from repro.images.stack import AnyStack, Libraries
 from repro.runs.record import RUNS, Run
@@ -101,8 +100,8 @@ class RuntimeOptions:
         if name:
             check_runtime(name, here)
         image = values["image"] if name and here and RUNTIMES[name].from_file and not values.get("dry_run") else None
-        if image and not os.path.isfile(in_home(image)):
-            raise PlanError(f"IMAGE={image}: no such file; `make image FORMAT=sif` writes one")
+        if image and (fault := no_file(in_home(image))):
+            raise PlanError(f"IMAGE={image}: {fault}; `make image FORMAT=sif` writes one")
 
 
 def refuse_misplaced(

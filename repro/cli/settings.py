@@ -242,8 +242,10 @@ def _absence(there: Callable[[Any], bool], noun: str) -> Callable[[Any], str | N
     return lambda path: None if there(path) else f"{'it is no' if os.path.exists(path) else 'no such'} {noun}"
 
 
+no_file = _absence(os.path.isfile, "file")
+"""What is wrong with the path of a plain file; None if nothing is."""
 FAULTS: dict[Any, Callable[[Any], str | None]] = {
-    FileThere: _absence(os.path.isfile, "file"),
+    FileThere: no_file,
     FolderThere: _absence(os.path.isdir, "folder"),
     PathThere: _absence(os.path.exists, "file or folder"),
     ImageName: lambda text: (
@@ -251,12 +253,10 @@ FAULTS: dict[Any, Callable[[Any], str | None]] = {
         if IMAGE.fullmatch(text)
         else "it is an image's name, ID or file: letters, digits, spaces and _ / . : @ ~ + -, no dash first"
     ),
-    BaselinePython: lambda text: (
-        None
-        if text == CU102 or shutil.which(text)
-        else f"{'it is no' if os.path.exists(text) else 'no such'} program that can be started"
+    BaselinePython: _absence(
+        lambda text: text == CU102 or shutil.which(text) is not None, "program that can be started"
     ),
-    KeyFile: _absence(lambda text: text == UNSIGNED or os.path.isfile(in_home(text)), "file"),
+    KeyFile: lambda text: None if text == UNSIGNED else no_file(in_home(text)),
 }
 """By kind of option, what is wrong with a value; None if nothing is."""
 PARSERS: dict[Any, Callable[[str], Any]] = {

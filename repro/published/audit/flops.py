@@ -41,7 +41,7 @@ def gpt_flop(
 
 
 def model_flop(shape: Mapping[str, int]) -> float:
-    """Model FLOPs of a GPT per sequence: its forward and backward pass, without recomputation."""
+    """Model FLOPs per sequence of a GPT training step: forward plus backward, excluding recomputation."""
     return gpt_flop(1, shape["seq_length"], shape["layers"], shape["hidden_size"], recompute=False)
 
 
