@@ -59,9 +59,9 @@ def ideal_line(series: list[Series], label: str) -> Series:
     return Series(label, ((0, 0), (last, y / x * last)))
 
 
-def scaling_figure(lines: Callable, *below: FigureSpec) -> FigureSpec:
-    """Throughput and efficiency against GPUs, and figures below them; `lines` makes the series with a catalogue's `gettext`."""
-    return stacked("scaling", [_throughput_figure(lines), _efficiency_figure(lines), *below])
+def scaling_figures(lines: Callable) -> list[FigureSpec]:
+    """Throughput and efficiency against GPUs; `lines` makes the series with a catalogue's `gettext`."""
+    return [_throughput_figure(lines), _efficiency_figure(lines)]
 
 
 def _throughput_figure(lines: Callable) -> FigureSpec:
@@ -153,4 +153,6 @@ def repeats_chart(_: Translate, rows: Sequence[tuple[str, tuple[float, ...]]]) -
 
 def repeats_caption(_: Translate) -> str:
     """What the figure of repeats shows."""
-    return _("Each circle is one repeat; the vertical line is the median of the row, whose value is on the left.")
+    return _(
+        "Repeats: each circle is one of them; the vertical line is the median of the row, whose value is on the left."
+    )

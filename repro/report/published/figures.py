@@ -1,4 +1,4 @@
-"""Which figures a published report has."""
+"""The figure of a published report: what its cases vary, and who else ran them, one below the other."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +12,7 @@ from repro.report.charts.figure import (
     gpus_text,
     repeats_caption,
     repeats_chart,
-    scaling_figure,
+    scaling_figures,
     stacked,
     write_figures,
 )
@@ -29,24 +29,21 @@ V100_MEMORY_MIB = 16 * 1024
 
 def published_figures(folder: Path) -> dict[str, dict[str, list[Figure]]]:
     """Write the figures of all published reports into a folder; their blocks by report id and language."""
-    cases = load_catalogue().cases
+    specs = published_figure_specs(load_catalogue().cases)
     return {
-        report: {
-            language: write_figures(figure_specs, folder, language=language, prefix=f"{report}-")
-            for language in LANGUAGES
-        }
-        for report, figure_specs in published_figure_specs(cases).items()
+        report: {language: write_figures([spec], folder, language) for language in LANGUAGES}
+        for report, spec in specs.items()
     }
 
 
-def published_figure_specs(cases: tuple[Case, ...]) -> dict[str, list[FigureSpec]]:
-    """The figures of each published report, from the catalogue's cases and other frameworks' figures."""
+def published_figure_specs(cases: tuple[Case, ...]) -> dict[str, FigureSpec]:
+    """The figure of each published report, from the catalogue's cases and other frameworks' figures."""
     by_report = by_key(cases, lambda case: case.report)
-    return {report: _figures_of(tuple(own)) for report, own in by_report.items()}
+    return {report: stacked(report, _drawings(tuple(own))) for report, own in by_report.items()}
 
 
-def _figures_of(cases: tuple[Case, ...]) -> list[FigureSpec]:
-    """The figures of a report: of what its cases vary, and of who else ran them."""
+def _drawings(cases: tuple[Case, ...]) -> list[FigureSpec]:
+    """The drawings of a report's figure: of what its cases vary, and of who else ran them."""
     if {case.name for case in cases} == {peer.case for peer in _peers_of(cases)}:
         return _layout_figures(cases)
     if any(case.optimizer_sharding for case in cases):
@@ -68,10 +65,7 @@ def _scaling_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
     repeated = [case for case in cases if case.published.repeats]
     repeats = [_published_repeats_figure(repeated)] if repeated else []
     compared = [_peers_figure(cases, batches) for batches in _compared_batches(cases)]
-    return [
-        scaling_figure(_by_batch(cases[0].framework, lines), *repeats),
-        *([stacked("peers", compared)] if compared else []),
-    ]
+    return [*scaling_figures(_by_batch(cases[0].framework, lines)), *repeats, *compared]
 
 
 def _by_batch(framework: str, lines: dict) -> Callable:
@@ -153,8 +147,8 @@ def _peers_figure(cases: tuple[Case, ...], batches: tuple[int, ...]) -> FigureSp
         "peers",
         chart,
         lambda _: _(
-            "Same cluster and precision; the other figures are from the comparison published in October 2020. All panels "
-            "have one scale."
+            "Other frameworks: same cluster and precision; their figures are from the comparison published in October 2020, "
+            "and all panels have one scale."
         ),
     )
 
@@ -221,7 +215,7 @@ def _sharding_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
             "optimizer state (ZeRO stage 1). DeepSpeed was measured only at batch size 4."
         )
 
-    return [stacked("sharding", [FigureSpec(chart.__name__, chart, caption) for chart in (memory, throughput)])]
+    return [FigureSpec(chart.__name__, chart, caption) for chart in (memory, throughput)]
 
 
 def _deepspeed(model: str) -> tuple[Peer, ...]:
@@ -298,24 +292,18 @@ def _layout_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
 
     named = N_("Case names: data x tensor x pipeline sizes, global batch size, hidden size x layers.")
     return [
-        scaling_figure(scaling),
-        stacked(
-            "peers",
-            [
-                FigureSpec(
-                    "layouts",
-                    layouts,
-                    lambda _: _(
-                        "The layouts of one model on 8 GPUs have the same global batch size, so their figures can be "
-                        "compared directly."
-                    ),
-                ),
-                FigureSpec("every", every, lambda _: _(named)),
-            ],
+        *scaling_figures(scaling),
+        FigureSpec(
+            "layouts",
+            layouts,
+            lambda _: _(
+                "The layouts of one model on 8 GPUs have the same global batch size, so their figures can be compared directly."
+            ),
         ),
+        FigureSpec("every", every, lambda _: _(named)),
         FigureSpec(
             "memory",
             memory,
-            lambda _: _("A single reading at iteration 10, not a peak; OneFlow needs less in most layouts."),
+            lambda _: _("Memory: a single reading at iteration 10, not a peak; OneFlow needs less in most layouts."),
         ),
     ]

@@ -102,8 +102,8 @@ def _published(result: Audit) -> Iterator[Page]:
 def _report(result: Audit, name: str) -> Build:
     def build(language: str, folder: Path) -> Document:
         report = result.material.catalogue.report(name)
-        specs = published_figure_specs(result.material.cases)[name]
-        return published_page.build(result, report, language, write_figures(specs, folder, language))
+        spec = published_figure_specs(result.material.cases)[name]
+        return published_page.build(result, report, language, write_figures([spec], folder, language))
 
     return build
 

@@ -17,6 +17,6 @@ def test_efficiency_is_relative_to_the_first_point():
 
 
 def test_writing_returns_blocks_in_the_order_of_the_specs(tmp_path):
-    figure_specs = published_figure_specs(load_catalogue().cases)["bert-2020-08-22"]
-    blocks = write_figures(figure_specs, tmp_path, "en", prefix="x-")
-    assert [block.file.name for block in blocks] == ["x-scaling.en.svg", "x-peers.en.svg"]
+    specs = published_figure_specs(load_catalogue().cases)
+    blocks = write_figures([specs["bert-2020-08-22"], specs["gpt-3d-2021-05"]], tmp_path, "en", prefix="x-")
+    assert [block.file.name for block in blocks] == ["x-bert-2020-08-22.en.svg", "x-gpt-3d-2021-05.en.svg"]
