@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from repro.cli.options import LibraryOptions, RunOptions, RuntimeOptions
 from repro.cli.session import Session, baseline_program_of, check_wanted, chosen_cases
@@ -91,3 +92,12 @@ def bench(
 
 
 bench.checks(check_wanted)
+
+
+@bench.checks
+def _check_data(values: Mapping[str, Any]) -> None:
+    """Refuse files that are not there, before anything is installed; those of nodes are theirs."""
+    from repro.planning.program_data import check_choices
+
+    here = not (values["cluster"] or values["run"])
+    check_choices(values["data"] or (), values["scale"] or None, here)

@@ -27,8 +27,8 @@ from repro.cluster.ssh import on_all
 from repro.utils.typed_numbers import number_of
 
 NAME = ("NAME", "name of the cluster")
-NUMBERS = ("GPUS", "GBITS")
-"""The answers that are numbers."""
+ANYTHING = Found(gpus=1, interface="eth0", network_gbits=1)
+"""A node that stands for the first one before it is asked: an inventory may have each of its values."""
 
 
 class Answers:
@@ -78,17 +78,17 @@ def new_cluster(answers: Answers, say: Callable[[str], None]) -> Cluster:
 
 
 def check_given(given: Mapping[str, str | None], person: bool) -> None:
-    """ClusterError for a name, host, key or number that is malformed, or missing without a person to ask.
+    """ClusterError for an answer that no inventory may have, or one that is missing without a person to ask.
 
-    This connects to no node and asks nobody. The ranges of numbers are checked when the inventory is read.
+    This connects to no node and asks nobody: it writes a draft with what is given and reads it back.
     """
     later = {"HOSTS": "asked", "LOGIN": "asked"} if person else {}
     answers = Answers({name: later.get(name) if text is None else text for name, text in given.items()}.get, None)
     if not person or given[NAME[0]] is not None:
         target_folder(answers.get(*NAME))
-    _way(answers)
-    for name in NUMBERS:
-        answers.number(name, "", 1)
+    nodes, jump, key = _way(answers)
+    with tempfile.TemporaryDirectory() as scratch:
+        write_inventory(Path(scratch) / "draft", nodes, [], _variables(answers, ANYTHING), key, jump)
 
 
 def _way(answers: Answers) -> tuple[tuple[Node, ...], tuple[Node, ...], Path | None]:

@@ -1,7 +1,8 @@
 """The data of published programs in a bench: a stand-in, files named by DATA, or synthetic batches."""
 
+import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +32,17 @@ class DataError(PlanError):
     """DATA cannot be read, or is ambiguous about its program."""
 
 
+def check_choices(choices: Sequence[str], scale: str | None, here: bool) -> None:
+    """DataError for values of DATA that no plan can have; `here` tells whether ranks see this machine's files."""
+    _refuse_in_smoke_run(choices, scale)
+    for choice, name, path in _parts_of(choices):
+        if name and not _cases_of(name):
+            raise DataError(f"DATA={choice}: there is no model or report {name}")
+        there = in_home(path)
+        if here and path != SYNTHETIC and not any(os.path.exists(file) for file in (there, f"{there}.idx")):
+            raise DataError(f"DATA={choice}: no such folder, and no {there.name}.idx of token files next to it")
+
+
 def with_data(
     plan: Plan,
     choices: Sequence[str] = (),
@@ -54,8 +66,7 @@ def with_data(
     DataError
         A path does not have the program's kind of data, or its program is ambiguous.
     """
-    if plan.scale == SMOKE and any(choice.rpartition("=")[2] != SYNTHETIC for choice in choices):
-        raise DataError("DATA: for the published shapes on GPUs; a smoke run reads a small stand-in of its own")
+    _refuse_in_smoke_run(choices, plan.scale)
     programs = {program.report: program for _unit, program in _published(plan)}
     models = {program.report: unit.model for unit, program in _published(plan)}
     chosen = _chosen(choices, programs, models, plan)
@@ -117,12 +128,7 @@ def _published(plan: Plan) -> list[tuple[Unit, Program]]:
 def _chosen(choices: Iterable[str], programs: dict[str, Program], models: dict[str, str], plan: Plan) -> dict[str, str]:
     """The path or "synthetic" chosen for each report; programs that read no data may be given synthetic batches."""
     chosen: dict[str, str] = {}
-    for choice in choices:
-        name, equals, path = choice.partition("=")
-        if not equals:
-            name, path = "", choice
-        elif not (name and path):
-            raise DataError(f"DATA={choice}: it is a path or {SYNTHETIC}, or NAME=path with a model or report")
+    for choice, name, path in _parts_of(choices):
         reports = [report for report in programs if name in ("", report, models.get(report))]
         if not reports:
             if path == SYNTHETIC and _cases_of(name):
@@ -133,6 +139,21 @@ def _chosen(choices: Iterable[str], programs: dict[str, Program], models: dict[s
             raise DataError(f"DATA={choice}: {', '.join(reports)} read different data; name one of them: REPORT={path}")
         chosen |= dict.fromkeys(reports, path)
     return chosen
+
+
+def _parts_of(choices: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+    """Each value of DATA, its model or report, "" without one, and its path."""
+    for choice in choices:
+        name, equals, path = choice.partition("=")
+        if equals and not (name and path):
+            raise DataError(f"DATA={choice}: it is a path or {SYNTHETIC}, or NAME=path with a model or report")
+        yield choice, name if equals else "", path if equals else choice
+
+
+def _refuse_in_smoke_run(choices: Iterable[str], scale: str | None) -> None:
+    """DataError for files in a smoke run, which has no use for them."""
+    if scale == SMOKE and any(choice.rpartition("=")[2] != SYNTHETIC for choice in choices):
+        raise DataError("DATA: for the published shapes on GPUs; a smoke run reads a small stand-in of its own")
 
 
 def _cases_of(name: str) -> dict[str, Case]:

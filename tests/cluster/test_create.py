@@ -42,6 +42,11 @@ def test_what_a_person_will_be_asked_for_is_not_refused_before(monkeypatch, give
         ({"HOSTS": "a,a"}, True, "a"),
         ({"NAME": "v100x32"}, True, "v100x32"),
         ({"GBITS": "fast"}, True, "GBITS=fast: it is a number"),
+        ({"GBITS": "0"}, True, r"^GBITS=0: it is a number from 0\.01 to 3200"),
+        ({"GPUS": "2000"}, True, "^GPUS=2000: it is a whole number from 1 to 1024"),
+        ({"INTERFACE": "a b"}, True, "^INTERFACE=a b: it is text"),
+        ({"IMAGE": "a b"}, True, "^IMAGE=a b: it is a host"),
+        ({"NAME": "new", "HOSTS": "a", "DATA": "x"}, False, "^DATA=x: it is text"),
     ],
 )
 def test_wrong_and_missing_answers_are_refused_before_anybody_is_asked(given, person, words):
