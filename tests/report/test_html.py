@@ -8,7 +8,7 @@ from dataclasses import replace
 import html5lib
 import pytest
 
-from repro.report.document import Attachment, Cell, Column, Section, Table, Text
+from repro.report.document import Attachment, Cell, Column, Figure, Section, Table, Text
 from repro.report.html import EMBEDDED_BYTES, attached, html, prose
 from repro.report.paper import SIZES, print_class
 from tests.support.sample_report import sample
@@ -84,6 +84,19 @@ def test_figures_say_what_they_show(tree):
     drawings = list(tree.iter("{http://www.w3.org/2000/svg}svg"))
     labels = [each.get("aria-label") for each in drawings if each.get("role") == "img"]
     assert labels == ["OneFlow: 384.9 (1)"] * 2
+
+
+def test_the_caption_of_several_drawings_is_below_the_last(documents, tmp_path):
+    drawing = '<svg width="9" height="9" viewBox="0 0 9 9"><text>{}</text>\n</svg>\n'
+    file = tmp_path / "two.svg"
+    file.write_text(
+        '<svg xmlns="http://www.w3.org/2000/svg">\n' + drawing.format("a") + drawing.format("b") + "</svg>\n"
+    )
+    two = {language: with_block(each, 0, Figure("two", file, "a; b", "")) for language, each in documents.items()}
+    tree = html5lib.HTMLParser(strict=True).parse(html(two, tmp_path))
+    first, second = list(tree.iter(f"{HTML}figure"))[:2]
+    assert [text_of(element).split()[0] for element in (first, second)] == ["a", "b"]
+    assert [element.find(f"{HTML}figcaption") is not None for element in (first, second)] == [False, True]
 
 
 def test_files_are_held_in_the_page_unless_large(tmp_path):
