@@ -269,6 +269,7 @@ WRONG_CHOICES = [
     ("parse", "LOG=nope"),
     ("parse", "LOG=/dev/zero"),
     ("audit", "LOGS=/nope"),
+    ("bench", "DATA=/nope"),
     ("bench", "CUBLAS=/nope"),
     ("bench", "LAUNCHER=ssh"),
     ("bench", "CLUSTER=v100x32 STACK=cu102"),
@@ -317,7 +318,7 @@ OF_ANY_TEXT = {
 }
 """Options that are an address, a new name, a file on nodes, or what only the engine or another program can tell."""
 OF_ANY_TEXT_HERE = {
-    *("archive HOST", "bench DATA", "compare RUNS", "e2e ONLY", "image-test ONLY", "reproduce HOST"),
+    *("archive HOST", "compare RUNS", "e2e ONLY", "image-test ONLY", "reproduce HOST"),
     *(f"new-cluster {option.variable}" for option in every()["new-cluster"].options.values() if option.name != "stack"),
 }
 NEEDED = {
@@ -378,6 +379,33 @@ print(json.dumps(said))
     accepted = [words for words, text in json.loads(done.stdout).items() if words.split()[1:] and "nope" not in text]
     late = [words for words in accepted if words.split()[1] not in OF_ANY_TEXT and words not in OF_ANY_TEXT_HERE]
     assert not late, "these are refused only after the environments are installed"
+
+
+RIGHT_CHOICES = [
+    "new-cluster NAME=zz HOSTS=a,b GPUS=2 INTERFACE=eth0 GBITS=100 FINGERPRINTS=x IMAGE=registry.example/x DATA=/data",
+    "bench DATA={here}",
+    "bench DATA=bert={here},gpt={here}/tokens",
+    "bench DATA=~/tokens",
+    "bench DATA=resnet50=synthetic",
+    "bench DATA=/on/the/nodes CLUSTER=v100x32",
+    "preflight CLUSTER=v100x32",
+    "provision CLUSTER=v100x32 LIMIT=v100-1",
+    "kit ARCH=90",
+]
+"""What is right, as far as can be told before anything is installed: a task and its variables."""
+
+
+@pytest.mark.parametrize("words", RIGHT_CHOICES)
+def test_what_is_right_passes_with_the_standard_library_alone(tmp_path, words):
+    (tmp_path / "tokens.idx").touch()
+    task, _, variables = words.format(here=tmp_path).partition(" ")
+    program = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from repro.cli.make import check; sys.exit(check({task!r}))"
+    )
+    environment = {**os.environ, "MAKEFLAGS": f" -- {variables}", "HOME": str(tmp_path)}
+    argv = [sys.executable, "-I", "-S", "-c", program]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("cluster", ["dgx-h100x4", "v100x32"])

@@ -24,10 +24,13 @@ from repro.cluster.host_keys import AT_THE_MACHINE, HostKey, confirmed, scan
 from repro.cluster.inventory import ClusterError
 from repro.cluster.jump_hosts import Refused, close, open_checked
 from repro.cluster.ssh import on_all
+from repro.images.stack import IMAGE_STACKS
 from repro.utils.typed_numbers import number_of
 
 NAME = ("NAME", "name of the cluster")
-ANYTHING = Found(gpus=1, interface="eth0", network_gbits=1)
+NUMBERS = ("GPUS", "GBITS")
+"""The answers that are numbers."""
+ANYTHING = Found(gpus=1, interface="eth0", network_gbits=1, image_ids=dict.fromkeys(IMAGE_STACKS, f"sha256:{'0' * 64}"))
 """A node that stands for the first one before it is asked: an inventory may have each of its values."""
 
 
@@ -41,6 +44,10 @@ class Answers:
     def person(self) -> bool:
         """Whether there is somebody to ask."""
         return self._ask is not None
+
+    def of_settings(self) -> Answers:
+        """The same without anybody to ask."""
+        return Answers(self._given, None)
 
     def get(self, name: str, question: str, default: str | None = None) -> str:
         """One answer; ClusterError if nobody can give it."""
@@ -68,6 +75,7 @@ def new_cluster(answers: Answers, say: Callable[[str], None]) -> Cluster:
     """Ask, check the host keys with the person, write the inventory and read it back; ClusterError stops it."""
     folder = target_folder(answers.get(*NAME))
     nodes, jump, key = _way(answers)
+    _refuse_given(answers, nodes, jump, key)
     keys = _checked_keys(answers, nodes, jump, key, say)
     suggestions = _suggestions(nodes, jump, key, keys, say)
     cluster = write_inventory(folder, nodes, keys, _variables(answers, suggestions), key, jump)
@@ -78,17 +86,24 @@ def new_cluster(answers: Answers, say: Callable[[str], None]) -> Cluster:
 
 
 def check_given(given: Mapping[str, str | None], person: bool) -> None:
-    """ClusterError for an answer that no inventory may have, or one that is missing without a person to ask.
+    """ClusterError for a name, host, key or number that is malformed, or missing without a person to ask.
 
-    This connects to no node and asks nobody: it writes a draft with what is given and reads it back.
+    This connects to no node and asks nobody, and needs nothing that is installed.
     """
     later = {"HOSTS": "asked", "LOGIN": "asked"} if person else {}
     answers = Answers({name: later.get(name) if text is None else text for name, text in given.items()}.get, None)
     if not person or given[NAME[0]] is not None:
         target_folder(answers.get(*NAME))
-    nodes, jump, key = _way(answers)
+    _way(answers)
+    for name in NUMBERS:
+        answers.number(name, "", 1)
+
+
+def _refuse_given(answers: Answers, nodes: tuple[Node, ...], jump: tuple[Node, ...], key: Path | None) -> None:
+    """ClusterError for a setting that no inventory may have, before a node or a person is asked: a draft is read back."""
     with tempfile.TemporaryDirectory() as scratch:
-        write_inventory(Path(scratch) / "draft", nodes, [], _variables(answers, ANYTHING), key, jump)
+        values = _variables(answers.of_settings(), ANYTHING)
+        write_inventory(Path(scratch) / "draft", nodes, [], values, key, jump)
 
 
 def _way(answers: Answers) -> tuple[tuple[Node, ...], tuple[Node, ...], Path | None]:

@@ -42,16 +42,68 @@ def test_what_a_person_will_be_asked_for_is_not_refused_before(monkeypatch, give
         ({"HOSTS": "a,a"}, True, "a"),
         ({"NAME": "v100x32"}, True, "v100x32"),
         ({"GBITS": "fast"}, True, "GBITS=fast: it is a number"),
-        ({"GBITS": "0"}, True, r"^GBITS=0: it is a number from 0\.01 to 3200"),
-        ({"GPUS": "2000"}, True, "^GPUS=2000: it is a whole number from 1 to 1024"),
-        ({"INTERFACE": "a b"}, True, "^INTERFACE=a b: it is text"),
-        ({"IMAGE": "a b"}, True, "^IMAGE=a b: it is a host"),
-        ({"NAME": "new", "HOSTS": "a", "DATA": "x"}, False, "^DATA=x: it is text"),
     ],
 )
 def test_wrong_and_missing_answers_are_refused_before_anybody_is_asked(given, person, words):
     with pytest.raises(ReproError, match=words):
         check_given(GIVEN | given, person)
+
+
+class NodeAskedError(Exception):
+    """A node would be asked now."""
+
+
+@pytest.fixture
+def nodes_not_to_be_asked(monkeypatch):
+    def scan(*_):
+        raise NodeAskedError
+
+    monkeypatch.setattr("repro.cluster.prompts.scan", scan)
+
+
+SETTINGS = {"NAME": "/nowhere/new", "HOSTS": "a,b", "LOGIN": "tester", "JUMP": "", "KEY": ""}
+
+
+@pytest.mark.parametrize("person", [True, False])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"GPU": "NVIDIA H200"},
+        {"GPUS": "8", "GBITS": "0.5"},
+        {"STACK": "cu102-modern"},
+        {"IMAGE": "reg.site:5000/x"},
+        {"IMAGE": "reg.site:5000/x", "STACK": "cu102-modern"},
+        {"HCA": "mlx5_0,mlx5_1:1", "INTERFACE": "bond0.12", "DATA": "/data"},
+    ],
+)
+def test_settings_that_an_inventory_may_have_are_not_refused(nodes_not_to_be_asked, tmp_path, given, person):
+    answers = Answers((SETTINGS | {"NAME": f"{tmp_path}/new"} | given).get, input if person else None)
+    with pytest.raises(NodeAskedError):
+        new_cluster(answers, lambda _: None)
+
+
+@pytest.mark.parametrize("person", [True, False])
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"GBITS": "0"}, r"^GBITS=0: it is a number from 0\.01 to 3200"),
+        ({"GPUS": "2000"}, "^GPUS=2000: it is a whole number from 1 to 1024"),
+        ({"GPUS": "2.5"}, r"^GPUS=2\.5: it is a whole number"),
+        ({"INTERFACE": "a b"}, "^INTERFACE=a b: it is text"),
+        ({"STACK": "cu118"}, "^STACK=cu118: it is cu102"),
+        ({"IMAGE": "a b"}, "^IMAGE=a b: it is a host"),
+        ({"IMAGE": "reg.site/x", "DIGEST": ""}, "^DIGEST=: an image from a registry"),
+        ({"DATA": "x"}, "^DATA=x: it is text"),
+    ],
+)
+def test_settings_that_no_inventory_may_have_are_refused_before_a_node_is_asked(
+    nodes_not_to_be_asked, tmp_path, given, words, person
+):
+    answers = Answers((SETTINGS | {"NAME": f"{tmp_path}/new"} | given).get, input if person else None)
+    with pytest.raises(ClusterError, match=words):
+        new_cluster(answers, lambda _: None)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_number_without_a_fraction_is_whole():

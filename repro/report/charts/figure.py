@@ -81,8 +81,8 @@ def _throughput_figure(lines: Callable) -> FigureSpec:
         "throughput",
         chart,
         lambda _: _(
-            "The dashed line is the highest single-GPU throughput times the number of GPUs. The batch size per GPU "
-            "is constant."
+            "Throughput: the dashed grey line is the highest single-GPU throughput times the number of GPUs; the batch size "
+            "per GPU is constant."
         ),
     )
 

@@ -147,8 +147,8 @@ def _peers_figure(cases: tuple[Case, ...], batches: tuple[int, ...]) -> FigureSp
         "peers",
         chart,
         lambda _: _(
-            "Other frameworks: same cluster and precision; their figures are from the comparison published in October 2020, "
-            "and all panels have one scale."
+            "Comparisons: same cluster and precision; the figures but this report's own are from the comparison published in "
+            "October 2020. The panels of a drawing have one scale."
         ),
     )
 
@@ -265,7 +265,7 @@ def _layout_figures(cases: tuple[Case, ...]) -> list[FigureSpec]:
         values = tuple((float(case.published.throughput), float(megatron[case.name].throughput)) for case in cases)
         return BarChart(
             _("OneFlow compared with Megatron-LM, every case"),
-            _("ratio of throughputs as bars; at the left OneFlow / Megatron-LM in samples/s"),
+            _("ratio of throughputs as bars; above each OneFlow / Megatron-LM in samples/s"),
             tuple(f"{name}  ·  {short(own)} / {short(other)}" for name, (own, other) in zip(rows, values, strict=True)),
             (Panel("", tuple((own / other,) for own, other in values)),),
             emphasis=frozenset(range(len(rows))),
