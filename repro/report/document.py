@@ -102,13 +102,21 @@ class Code:
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture: `file` is an SVG in this language, `alternative` describes it for readers who cannot see it."""
+    """A picture: `file` is an SVG in this language, `alternative` describes it for readers who cannot see it.
+
+    `captions` has one for each of its drawings, "" for a drawing of which nothing more is to be said.
+    """
 
     id: str
     file: Path
     alternative: str
-    caption: str
+    captions: tuple[str, ...]
     kind: str = "figure"
+
+    @property
+    def caption(self) -> str:
+        """All of them, where the drawings stand together."""
+        return " ".join(filter(None, self.captions)).replace("。 ", "。")
 
 
 @dataclass(frozen=True)

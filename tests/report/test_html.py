@@ -86,17 +86,16 @@ def test_figures_say_what_they_show(tree):
     assert labels == ["OneFlow: 384.9 (1)"] * 2
 
 
-def test_the_caption_of_several_drawings_is_below_the_last(documents, tmp_path):
+def test_each_drawing_has_its_own_caption_if_any(documents, tmp_path):
     drawing = '<svg width="9" height="9" viewBox="0 0 9 9"><text>{}</text>\n</svg>\n'
-    file = tmp_path / "two.svg"
-    file.write_text(
-        '<svg xmlns="http://www.w3.org/2000/svg">\n' + drawing.format("a") + drawing.format("b") + "</svg>\n"
-    )
-    two = {language: with_block(each, 0, Figure("two", file, "a; b", "")) for language, each in documents.items()}
-    tree = html5lib.HTMLParser(strict=True).parse(html(two, tmp_path))
-    first, second = list(tree.iter(f"{HTML}figure"))[:2]
-    assert [text_of(element).split()[0] for element in (first, second)] == ["a", "b"]
-    assert [element.find(f"{HTML}figcaption") is not None for element in (first, second)] == [False, True]
+    file = tmp_path / "three.svg"
+    drawings = "".join(map(drawing.format, "abc"))
+    file.write_text(f'<svg xmlns="http://www.w3.org/2000/svg">\n{drawings}</svg>\n')
+    captions = ("of a", "", "of c")
+    three = {name: with_block(each, 0, Figure("three", file, "a; b; c", captions)) for name, each in documents.items()}
+    tree = html5lib.HTMLParser(strict=True).parse(html(three, tmp_path))
+    shown = [" ".join(text_of(element).split()) for element in tree.iter(f"{HTML}figure")]
+    assert shown[:3] == ["a of a", "b", "c of c"]
 
 
 def test_files_are_held_in_the_page_unless_large(tmp_path):

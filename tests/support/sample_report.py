@@ -43,7 +43,7 @@ def _document(language: str, texts: dict[str, str], folder: Path) -> Document:
     filler = tuple(Section(f"part-{n}", f"{texts['results']} {n}", (Text(texts["text"] * 9),)) for n in range(1, 7))
     sections = (
         Section("results", texts["results"], (Text(texts["text"]), _table(texts))),
-        Section("figures", "SVG", (Figure("figure-scaling", drawing, "OneFlow: 384.9 (1)", texts["text"]),)),
+        Section("figures", "SVG", (Figure("figure-scaling", drawing, "OneFlow: 384.9 (1)", (texts["text"],)),)),
         *filler[:3],
         Section("details", texts["results"], (_items(texts), Code("a < b && `c`")), level=3),
         *filler[3:],

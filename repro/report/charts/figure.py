@@ -15,11 +15,20 @@ from repro.utils.stats import median, relative_difference, scaling_efficiency
 
 @dataclass(frozen=True)
 class FigureSpec:
-    """A figure before it has a language: `chart` and `caption` are given a catalogue's `gettext`."""
+    """A figure before it has a language: `chart` and `caption` are given a catalogue's `gettext`.
+
+    `drawings` are what it is stacked of; none if it is one.
+    """
 
     id: str
     chart: Callable
     caption: Callable
+    drawings: tuple["FigureSpec", ...] = ()
+
+    def captions(self, _: Translate) -> tuple[str, ...]:
+        """The caption of each drawing; what several of them say is with the last."""
+        said = [drawing.caption(_) for drawing in self.drawings] or [self.caption(_)]
+        return tuple("" if text in said[number:] else text for number, text in enumerate(said, 1))
 
 
 def stacked(figure_id: str, figure_specs: Sequence[FigureSpec]) -> FigureSpec:
@@ -28,6 +37,7 @@ def stacked(figure_id: str, figure_specs: Sequence[FigureSpec]) -> FigureSpec:
         figure_id,
         lambda _: ChartStack(tuple(figure_spec.chart(_) for figure_spec in figure_specs)),
         lambda _: " ".join(dict.fromkeys(figure_spec.caption(_) for figure_spec in figure_specs)),
+        tuple(figure_specs),
     )
 
 
@@ -39,9 +49,9 @@ def write_figures(figure_specs: Iterable[FigureSpec], folder: Path, language: st
         chart = figure_spec.chart(_)
         file = folder / f"{prefix}{figure_spec.id}.{language}.svg"
         write_svg(chart, file)
-        texts = (chart.described(), figure_spec.caption(_))
-        alternative, caption = map(full_width, texts) if language == "zh" else texts
-        blocks.append(Figure(f"figure-{figure_spec.id}", file, alternative, caption))
+        texts = (chart.described(), *figure_spec.captions(_))
+        alternative, *captions = map(full_width, texts) if language == "zh" else texts
+        blocks.append(Figure(f"figure-{figure_spec.id}", file, alternative, tuple(captions)))
     return blocks
 
 

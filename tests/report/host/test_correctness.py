@@ -95,7 +95,7 @@ def test_a_run_has_its_own_figures_also_where_another_of_the_same_second_has_a_l
     host = host_of(tmp_path, curves_of("a"), curves_of("b"))
     names = ("run-1", "run-1-9e0a")
     renamed = (replace(before, run=Run(tmp_path / name)) for before, name in zip(host.runs, names, strict=True))
-    drawn = [Figure(f"figure-{name}-curves", tmp_path / name, "", "") for name in names]
+    drawn = [Figure(f"figure-{name}-curves", tmp_path / name, "", ()) for name in names]
     _short, detail = shown(ENGLISH, replace(host, runs=tuple(renamed)), drawn)
     assert list(detail.blocks[1::2]) == drawn
 

@@ -116,7 +116,7 @@ class Changed:
 def test_the_page_is_ready_for_every_baseline_in_both_languages(megatron_host, tmp_path):
     documents = {}
     for language in LANGUAGES:
-        drawn = [Figure(f"figure-{spec.id}", tmp_path, "", "") for spec in figure_specs(megatron_host)]
+        drawn = [Figure(f"figure-{spec.id}", tmp_path, "", ()) for spec in figure_specs(megatron_host)]
         documents[language] = host_page.build(megatron_host, language, drawn)
     check_same_structure(documents["en"], documents["zh"])
     ids = [section.id for section in documents["en"].sections]
