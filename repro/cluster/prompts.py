@@ -31,7 +31,7 @@ NAME = ("NAME", "name of the cluster")
 NUMBERS = ("GPUS", "GBITS")
 """The answers that are numbers."""
 ANYTHING = Found(gpus=1, interface="eth0", network_gbits=1, image_ids=dict.fromkeys(IMAGE_STACKS, f"sha256:{'0' * 64}"))
-"""A node that stands for the first one before it is asked: an inventory may have each of its values."""
+"""Stands in for the first node until that is asked; each value is valid in an inventory."""
 
 
 class Answers:

@@ -40,7 +40,10 @@ def check_choices(choices: Sequence[str], scale: str | None, here: bool) -> None
             raise DataError(f"DATA={choice}: there is no model or report {name}")
         there = in_home(path)
         if here and path != SYNTHETIC and not any(os.path.exists(file) for file in (there, f"{there}.idx")):
-            raise DataError(f"DATA={choice}: no such folder, and no {there.name}.idx of token files next to it")
+            raise DataError(
+                f"DATA={choice}: no such folder, and no {there.name}.idx of token files next to it; correct the path, or leave "
+                "DATA out for a stand-in"
+            )
 
 
 def with_data(

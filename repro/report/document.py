@@ -104,7 +104,7 @@ class Code:
 class Figure:
     """A picture: `file` is an SVG in this language, `alternative` describes it for readers who cannot see it.
 
-    `captions` has one for each of its drawings, "" for a drawing of which nothing more is to be said.
+    `captions` holds one caption per drawing, "" for a drawing without one.
     """
 
     id: str
@@ -115,7 +115,7 @@ class Figure:
 
     @property
     def caption(self) -> str:
-        """All of them, where the drawings stand together."""
+        """The captions as one text, for a format that shows the drawings as one picture."""
         return " ".join(filter(None, self.captions)).replace("。 ", "。")
 
 

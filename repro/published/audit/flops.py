@@ -41,7 +41,7 @@ def gpt_flop(
 
 
 def model_flop(shape: Mapping[str, int]) -> float:
-    """Model FLOPs per sequence of a GPT training step: forward plus backward, excluding recomputation."""
+    """Model FLOPs per sequence in one GPT training step: forward and backward pass, no recomputation."""
     return gpt_flop(1, shape["seq_length"], shape["layers"], shape["hidden_size"], recompute=False)
 
 
