@@ -151,23 +151,23 @@ def host_reports(invocation: Invocation, host: str | None = None, check: bool = 
     """
     from repro.report.host import page
     from repro.report.host.results import load
-    from repro.utils.progress import Steps
+    from repro.utils.progress import Steps, said_meanwhile
 
-    every = {name: load(name) for name in dict.fromkeys([*([host] if host else []), *hosts()])}
-    chosen = [every[host]] if host else [*every.values()]
-    steps = Steps(len(chosen), "hosts")
-    if check:
-        stale = []
-        for loaded in chosen:
-            stale += page.differing(loaded)
+    names = [host] if host else hosts()
+    steps, stale = Steps(len(names), "hosts"), []
+    with said_meanwhile(steps.now, share=steps.share):
+        for loaded in [load(name) for name in names]:
+            if check:
+                stale += page.differing(loaded)
+            else:
+                print(*page.render(loaded), sep="\n")
             steps.done(loaded.name)
-        if stale:
-            raise Exit("not as the kept runs give them: " + ", ".join(map(str, stale)), FAILED)
+    if stale:
+        raise Exit("not as the kept runs give them: " + ", ".join(map(str, stale)), FAILED)
+    if check:
         print("up to date")
         return
-    for loaded in chosen:
-        print(*page.render(loaded), sep="\n")
-    if not every:
+    if not names:
         print("no run is kept; `make archive RUN=<id> HOST=<name>` keeps one")
 
 

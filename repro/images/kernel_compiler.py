@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from repro.images.pins import load_pins
 from repro.images.wheels import unpack
 from repro.utils.filelock import exclusive
 from repro.utils.paths import CACHE, sha256, sha256_of
-from repro.utils.progress import Steps, duration
+from repro.utils.progress import Steps, duration, said_meanwhile
 
 ARCHITECTURES = (80, 86, 87, 89, 90, 100, 101, 103, 120, 121)
 """Those after Turing that the pinned ptxas and nvJitLink compile for."""
@@ -158,7 +158,7 @@ def _compile(pieces: list[Piece], compiler: Compiler, jobs: int, say: Callable[[
     if not order:
         return
     total = sum(map(_size, order))
-    steps = Steps(round(total / 1e6), "MB of PTX", say)
+    steps = Steps(round(total / 1e6), "MB of PTX")
     at_once = min(jobs, len(os.sched_getaffinity(0)))
     expected = duration(max(total / 1e6 * PTXAS_S_PER_MB / at_once, _size(order[0]) / 1e6 * PTXAS_S_PER_MB))
     say(
@@ -171,10 +171,10 @@ def _compile(pieces: list[Piece], compiler: Compiler, jobs: int, say: Callable[[
             compiler.compile(piece.code.content(data), piece.code.options, piece.cubin)
         return _size(piece)
 
-    with ThreadPoolExecutor(jobs) as pool:
+    with said_meanwhile(steps.now, say, steps.share), ThreadPoolExecutor(jobs) as pool:
         futures = [pool.submit(one, piece) for piece in order]
         try:
-            for number, future in enumerate(futures, 1):
+            for number, future in enumerate(as_completed(futures), 1):
                 steps.done(f"{number} of {len(order)} pieces", future.result() / 1e6)
         except BaseException:
             pool.shutdown(cancel_futures=True)

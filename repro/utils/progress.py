@@ -18,30 +18,30 @@ def to_stderr(text: str) -> None:
 
 
 class Steps:
-    """Counts the steps of a task and says, not more often than every SILENCE_S seconds, how many are done, and what is left.
+    """Counts the steps of a task, for `said_meanwhile`: a step may take long itself.
 
     Parameters
     ----------
     total : how many steps there are, or how much work in any unit.
     what : what is counted, in the plural.
-    say : shows a line.
     """
 
-    def __init__(self, total: float, what: str, say: Callable[[str], object] = to_stderr):
-        self._total, self._what, self._say = total, what, say
-        self._done, self._started = 0.0, time.monotonic()
-        self._said = self._started
+    def __init__(self, total: float, what: str):
+        self._total, self._what = total, what
+        self._done, self._last = 0.0, ""
 
     def done(self, name: str = "", work: float = 1) -> None:
         """A step has ended; `name` says which."""
-        self._done += work
-        now = time.monotonic()
-        if now - self._said < SILENCE_S or self._done >= self._total:
-            return
-        self._said, spent = now, now - self._started
-        behind = f" ({name})" if name else ""
-        done = f"{self._done:.0f} of {self._total:.0f} {self._what}{behind}"
-        self._say(f"{duration(spent)}: {done}{time_left(spent, self._done / self._total)}")
+        self._done, self._last = self._done + work, name
+
+    def now(self) -> str:
+        """How much is done, and which step was the last."""
+        behind = f" ({self._last})" if self._last else ""
+        return f"{self._done:.0f} of {self._total:.0f} {self._what}{behind}"
+
+    def share(self) -> float:
+        """The part of the work that is done."""
+        return self._done / self._total if self._total else 1.0
 
 
 def time_left(spent: float, share: float) -> str:

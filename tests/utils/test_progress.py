@@ -17,26 +17,29 @@ def clock(monkeypatch):
     return now
 
 
-def test_steps_say_what_is_done_and_what_is_left(clock):
-    lines = []
-    steps = Steps(10, "pages", lines.append)
-    for number in range(10):
-        clock[0] += 4
-        steps.done(f"page {number}")
-    assert lines == [
-        "12 s: 3 of 10 pages (page 2), 28 s left",
-        "24 s: 6 of 10 pages (page 5), 16 s left",
-        "36 s: 9 of 10 pages (page 8), 4 s left",
-    ]
+def test_steps_say_what_is_done_and_what_is_left(monkeypatch):
+    monkeypatch.setattr(progress, "SILENCE_S", 0.1)
+    steps, lines = Steps(10, "pages"), []
+    assert (steps.now(), steps.share()) == ("0 of 10 pages", 0)
+    with said_meanwhile(steps.now, lines.append, steps.share):
+        wait_until(lambda: lines)
+        steps.done("page 1")
+        steps.done("page 2", 4)
+        said = len(lines) + 1
+        wait_until(lambda: len(lines) > said)
+    assert re.fullmatch(r"\d+ s: 0 of 10 pages", lines[0]), "a first step that takes long is not silent"
+    assert re.fullmatch(r"(\d+) s: 5 of 10 pages \(page 2\), \1 s left", lines[-1])
 
 
-def test_short_tasks_say_nothing(clock):
+def test_short_tasks_say_nothing():
     lines = []
-    steps = Steps(3, "pages", lines.append)
-    for _ in range(3):
-        clock[0] += 1
-        steps.done()
+    with said_meanwhile(lambda: "pages", lines.append):
+        pass
     assert lines == []
+
+
+def test_no_work_is_done_at_once():
+    assert Steps(0, "hosts").share() == 1
 
 
 def test_what_runs_meanwhile_is_said_until_it_ends(monkeypatch):

@@ -20,7 +20,7 @@ from repro.report.site.comparisons import comparison_rows
 from repro.report.site.pages import Content, Page, home_figures, navigation, pages
 from repro.utils.i18n import LANGUAGES, catalogue
 from repro.utils.paths import REPORTS, ROOT
-from repro.utils.progress import Steps
+from repro.utils.progress import Steps, said_meanwhile
 
 FOLDER = REPORTS / "site"
 """Where `make site` writes the pages, which links between them and the reports start from; git ignores it."""
@@ -51,8 +51,8 @@ def render(folder: Path = FOLDER, jobs: int | None = None) -> list[Path]:
     for name, text in assets.items():
         (folder / "assets" / name).write_text(text, encoding="utf-8", newline="\n")
     names = [page.name for page in pages(content())]
-    with ProcessPoolExecutor(jobs or os.cpu_count()) as pool:
-        steps = Steps(len(names), "pages")
+    steps = Steps(len(names), "pages")
+    with said_meanwhile(steps.now, share=steps.share), ProcessPoolExecutor(jobs or os.cpu_count()) as pool:
         for name, _done in zip(names, pool.map(partial(_write, folder), names), strict=True):
             steps.done(name)
     (folder / "index.html").write_text(_entrance(), encoding="utf-8")
