@@ -1,22 +1,21 @@
-"""The figures of a host's page: ratios, efficiencies over the published ones, memory, coverage, and what runs show."""
+"""The figures of a host's page: ratios, efficiencies over the published ones, coverage, and what runs show."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from repro.models.programs import KINDS, PUBLISHED, TUNED
+from repro.models.programs import KINDS
 from repro.published.cases import Catalogue
 from repro.report.charts.coverage import CoverageChart
 from repro.report.charts.figure import FigureSpec, stacked
 from repro.report.charts.forest import ForestChart, ForestPoint, ForestRow
-from repro.report.charts.rows import DotChart
-from repro.report.charts.series import AS_PUBLISHED, NAMES, styles
+from repro.report.charts.series import styles
 from repro.report.host import cells
 from repro.report.host.cells import SHORT_PROGRAMS
 from repro.report.host.configurations import Configuration, baselines, configurations
 from repro.report.host.correctness import shown_figures
 from repro.report.host.coverage import covered_cases
-from repro.report.host.measured import current, memories, over_pytorch, published_mib
+from repro.report.host.measured import current, over_pytorch
 from repro.report.host.megatron import megatron_figure
 from repro.report.host.results import MeasuredHost
 from repro.report.host.rows import HostRow
@@ -24,12 +23,10 @@ from repro.report.names import family, name
 from repro.report.run.figures import efficiency_figures
 from repro.runs.unit import Unit
 from repro.utils.grouping import by_key
-from repro.utils.i18n import N_, Translate
+from repro.utils.i18n import Translate
 
 MOST_ROWS = 20
 """Configurations in the first figure, so that it is read at a glance; the table has all."""
-TITLES = {PUBLISHED: N_("Port of the published program"), TUNED: N_("Tuned program")}
-"""The programs in titles."""
 
 
 def figure_specs(host: MeasuredHost) -> list[FigureSpec]:
@@ -41,8 +38,6 @@ def figure_specs(host: MeasuredHost) -> list[FigureSpec]:
     specs += efficiency_figures(
         (row.base, row.unit, row.ratio.value) for row in current(host.efficiencies) if row.ratio
     )
-    if memories(host):
-        specs.append(_memory(host))
     return [*specs, *shown_figures(host)]
 
 
@@ -96,27 +91,6 @@ def _case_precision(unit: Unit) -> str:
 def _point(index: int, row: HostRow) -> ForestPoint:
     assert row.ratio is not None  # a ratio to a baseline always has one
     return ForestPoint(index, row.ratio.value, cells.ends(row))
-
-
-def _memory(host: MeasuredHost) -> FigureSpec:
-    rows = memories(host)
-    programs = [program for program in KINDS if any(program in row.by_program for row in rows)]
-
-    def mib(of_case: dict[str, HostRow], program: str) -> float | None:
-        return of_case[program].memory_mib if program in of_case else None
-
-    def chart(_: Translate) -> DotChart:
-        return DotChart(
-            _("Memory, published and measured"),
-            _("MiB per GPU"),
-            tuple(row.case.name for row in rows),
-            tuple((published_mib(case), *(mib(of_case, program) for program in programs)) for case, of_case in rows),
-            (_("published, V100"), *(_(TITLES[program]) for program in programs)),
-            decimals=0,
-            styles=styles((AS_PUBLISHED, *(NAMES[program] for program in programs))),
-        )
-
-    return FigureSpec("memory", chart, lambda _: _("One row per case; the table below has the differences."))
 
 
 def coverage_figure(catalogue: Catalogue, levels: dict[str, int]) -> FigureSpec:

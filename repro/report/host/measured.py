@@ -345,12 +345,12 @@ def memories(host: MeasuredHost) -> list[CaseRows]:
     return _rows_of_cases(host, cases_of)
 
 
-def memory(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Section]:
+def memory(_: Translate, host: MeasuredHost) -> list[Section]:
     """Memory compared with the published figures, a row for each case, and with PyTorch, one for each configuration."""
-    return [*_memory_published(_, host, drawn), *_memory_pytorch(_, host)]
+    return [*_memory_published(_, host), *_memory_pytorch(_, host)]
 
 
-def _memory_published(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> list[Section]:
+def _memory_published(_: Translate, host: MeasuredHost) -> list[Section]:
     rows = memories(host)
     if not rows:
         return []
@@ -365,7 +365,7 @@ def _memory_published(_: Translate, host: MeasuredHost, drawn: list[Figure]) -> 
         "parentheses the difference from the published figure ({method})."
     ).format(method=link(_, "memory", _("how it is counted")))
     table = tables.table("memory", rows, fields, caption)
-    return [Section("memory", _("How much memory?"), (*figures_of(drawn, "memory"), table))]
+    return [Section("memory", _("How much memory?"), (table,))]
 
 
 def _case_fields(

@@ -50,7 +50,7 @@ def build(host: MeasuredHost, language: str, drawn: list[Figure]) -> Document:
         *peak(_, host),
         *transfers(_, host),
         *scaling(_, host, drawn),
-        *memory(_, host, drawn),
+        *memory(_, host),
         *shown(_, host, drawn),
         *layouts(_, host),
         *goals(_, host, language),

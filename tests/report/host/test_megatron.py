@@ -180,13 +180,12 @@ def test_a_single_session_decides_nothing(megatron_host):
 
 def test_a_series_has_one_colour_in_all_figures_of_the_page(megatron_host):
     charts = {spec.id: spec.chart(ENGLISH) for spec in figure_specs(megatron_host)}
-    assert {"ratios", "megatron", "efficiency-1", "memory"} <= set(charts)
+    assert {"ratios", "megatron", "efficiency-1"} <= set(charts)
     port, tuned = charts["ratios"].charts
     assert port.title.endswith(": Port") and tuned.title.endswith(": Tuned")
     for part in (port, tuned):
         over = {name.removeprefix("over "): look for name, look in zip(part.series, part.styles, strict=True)}
         assert over == {name: style(name) for name in EVERY_BASELINE if name.startswith("pytorch")}
-    assert charts["memory"].styles == tuple(map(style, (AS_PUBLISHED, PORT, "tuned")))
     looks = {line.label: line.style for line in charts["efficiency-1"].series}
     assert (looks["OneFlow"], looks["OneFlow (tuned)"]) == (style(PORT), style("tuned"))
     assert looks["published, V100"] == style(AS_PUBLISHED)

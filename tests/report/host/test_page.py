@@ -334,10 +334,10 @@ def test_failed_attempts_are_shown_with_their_reasons(host, language, reason):
 
 
 def test_each_figure_has_its_own_name(host):
-    assert [each.id for each in figure_specs(host)] == ["ratios", "efficiency-1", "memory"]
+    assert [each.id for each in figure_specs(host)] == ["ratios", "efficiency-1"]
     (kept,) = host.runs
     fewer = replace(host, runs=(replace(kept, results=[each for each in kept.results if each.unit.world_size < 4]),))
-    assert [each.id for each in figure_specs(fewer)] == ["ratios", "memory"], "nothing to join"
+    assert [each.id for each in figure_specs(fewer)] == ["ratios"], "nothing to join"
 
 
 def test_what_was_not_run_has_no_section(reproduced, host):
