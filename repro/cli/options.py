@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from repro.cli.settings import OPTIONS, BaselinePython, FileThere, ImageName, Option, PathThere, no_file
 from repro.images.runtime import RUNTIMES, check_runtime
-from repro.images.stack import AnyStack, Libraries
+from repro.images.stack import IMAGE_STACKS, AnyStack, Libraries, sif_path
 from repro.runs.record import RUNS, Run
 from repro.utils.errors import PlanError
 from repro.utils.paths import in_home
@@ -99,9 +99,15 @@ class RuntimeOptions:
         name, here = values["runtime"], not (values["cluster"] or values["run"])
         if name:
             check_runtime(name, here)
-        image = values["image"] if name and here and RUNTIMES[name].from_file and not values.get("dry_run") else None
+        if not (name and here and RUNTIMES[name].from_file) or values.get("dry_run"):
+            return
+        image = values["image"]
         if image and (fault := no_file(in_home(image))):
             raise PlanError(f"IMAGE={image}: {fault}; `make image FORMAT=sif` writes one")
+        if not image and not any(sif_path(stack).exists() for stack in IMAGE_STACKS):
+            raise PlanError(
+                f"RUNTIME={name}: {sif_path(IMAGE_STACKS[0])}: no such file; `make image FORMAT=sif` writes it"
+            )
 
 
 def refuse_misplaced(

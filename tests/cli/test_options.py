@@ -2,7 +2,8 @@
 
 import pytest
 
-from repro.cli.options import LOCAL, REMOTE, LibraryOptions, RunOptions, refuse_misplaced
+from repro.cli import options as options_module
+from repro.cli.options import LOCAL, REMOTE, LibraryOptions, RunOptions, RuntimeOptions, refuse_misplaced
 from repro.cli.settings import Invocation, OptionTask, task
 from repro.cli.tasks import every
 from repro.utils.errors import PlanError
@@ -39,3 +40,14 @@ def test_options_are_refused_where_they_mean_nothing(name, cluster):
 def test_options_for_one_place_are_options_of_tasks():
     names = {option.variable for each in every().values() for option in each.options.values()}
     assert {*LOCAL, *REMOTE} <= names
+
+
+def test_an_image_that_was_not_made_is_missed_before_anything_starts(tmp_path, monkeypatch):
+    monkeypatch.setattr(options_module, "sif_path", lambda stack: tmp_path / f"{stack}.sif")
+    values = dict.fromkeys(("cluster", "run", "image", "dry_run"), None) | {"runtime": "apptainer"}
+    with pytest.raises(PlanError, match=r"^RUNTIME=apptainer: \S*/cu102\.sif: no such file; `make image FORMAT=sif`"):
+        RuntimeOptions.check(values)
+    RuntimeOptions.check(values | {"dry_run": True})
+    RuntimeOptions.check(values | {"run": "a run on a cluster has the nodes' images"})
+    (tmp_path / "cu102-modern.sif").touch()
+    RuntimeOptions.check(values)
