@@ -7,7 +7,7 @@ from repro.utils.i18n import LANGUAGES
 
 AXE = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed: make setup")
 HOSTS = sorted(f"host-{path.parent.name}" for path in REPRODUCED.glob("*/runs"))
-PAGES = ["index", "claims", "published", "report-gpt-3d-2021-05", "history", "method", "model"]
+PAGES = ["index", "claims", "published", "report-gpt-3d-2021-05", "method", "model"]
 PAGES += ["reproduce"]
 PAGES += HOSTS
 FIRST = ("index", "claims")

@@ -99,7 +99,12 @@ def place(_: Translate, finding: Finding) -> str:
 def findings(_: Translate, audit_findings: tuple[Finding, ...], with_report: bool = False) -> Section:
     """All findings as a table."""
     if not audit_findings:
-        return Section("audit", _("Audit"), (Text(_("Every figure and statement that could be checked is correct.")),))
+        return Section(
+            "audit",
+            _("Audit"),
+            (Text(_("Every figure and statement that could be checked is correct.")),),
+            anchored=True,
+        )
     first = (Column(_("Report"), minor=True),) if with_report else ()
     columns = (
         *first,
@@ -127,7 +132,7 @@ def findings(_: Translate, audit_findings: tuple[Finding, ...], with_report: boo
             ),
         )
     )
-    return Section("audit", _("Audit"), (text, Table("audit", columns, rows)))
+    return Section("audit", _("Audit"), (text, Table("audit", columns, rows)), anchored=True)
 
 
 def tally(_: Translate, audit_findings: tuple[Finding, ...]) -> str:

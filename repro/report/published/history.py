@@ -1,40 +1,30 @@
-"""The page of findings from the sources of the published reports, and the part of it in each report."""
+"""Findings from the sources of the published reports: all in the overview, and those on a report in its page."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from repro.published.history import HistoryEntry, HistorySource
-from repro.report.document import Attachment, Block, Cell, Code, Column, Document, Items, Section, Table, Text
-from repro.utils.i18n import N_, Translate, catalogue
+from repro.report.document import Block, Cell, Code, Column, Items, Section, Table, Text
+from repro.utils.i18n import N_, Translate
 
 STATES = {"settled": N_("settled"), "open": N_("open")}
 
 
-def page(language: str) -> str:
-    """The file of the page in one language."""
-    return f"history.{language}.md"
-
-
-def build(history: Sequence[HistoryEntry], language: str) -> Document:
-    """The page in one language: settled points, then open questions."""
-    _ = catalogue(language).gettext
-    sections = [Section("contents", _("At a glance"), (table(_, language, history, with_reports=True),))]
-    titles = {
-        "settled": _("Settled by the sources"),
-        "open": _("Open questions"),
-    }
-    for state, title in titles.items():
-        sections.append(Section(state, title))
-        sections += [_entry(_, language, entry) for entry in history if entry.state == state]
+def sections(_: Translate, language: str, history: Sequence[HistoryEntry]) -> list[Section]:
+    """What each entry means for comparisons, settled points before open questions; then the entries, folded."""
+    if not history:
+        return []
+    entries = sorted(history, key=lambda entry: list(STATES).index(entry.state))
     lead = _(
         "An audit of the figures only finds contradictions. The points below are beyond its reach: programs, logs "
         "and earlier versions of the reports settle some of them (each cited by commit and line); for the rest there "
-        "is no source. Every number on this page is in a quoted source or follows from quoted numbers by the "
-        "calculation shown."
+        "is no source. Every number in them is in a quoted source or follows from quoted numbers by the calculation "
+        "shown."
     )
-    return Document(language, _("What the figures alone do not show"), lead, tuple(sections))
+    blocks = (Text(lead), _table(_, language, entries, with_reports=True))
+    section = Section("history", _("What the figures alone do not show"), blocks, anchored=True)
+    return [section, *(_entry(_, language, entry) for entry in entries)]
 
 
 def _entry(_: Translate, language: str, entry: HistoryEntry) -> Section:
@@ -48,7 +38,7 @@ def _entry(_: Translate, language: str, entry: HistoryEntry) -> Section:
     ]
     if entry.derived:
         blocks.append(Items(tuple(f"{value} = `{by}`" for value, by in entry.derived)))
-    return Section(entry.slug, entry.title[language], tuple(blocks), level=3)
+    return Section(entry.slug, entry.title[language], tuple(blocks), level=3, folded=True)
 
 
 def _place(_: Translate, source: HistorySource) -> str:
@@ -56,35 +46,25 @@ def _place(_: Translate, source: HistorySource) -> str:
     return _("{place} ({date})").format(place=link, date=source.date) if source.date else link
 
 
-def beside(_: Translate, language: str, history: Sequence[HistoryEntry], report: str) -> Section | None:
-    """The page's entries on one report."""
+def beside(_: Translate, language: str, history: Sequence[HistoryEntry], report: str, overview: str) -> Section | None:
+    """The entries on one report, whose titles lead to `overview`, the file that has their texts."""
     own = [entry for entry in history if report in entry.reports]
     if not own:
         return None
     text = _(
-        "Taken from programs, logs and earlier versions of this report. `{page}` in the same folder has the full "
-        "texts and sources."
-    ).format(page=page(language))
-    return Section("history", _("What the figures alone do not show"), (Text(text), table(_, language, own)))
-
-
-def contents(_: Translate, language: str, history: Sequence[HistoryEntry], folder: Path) -> Section | None:
-    """The titles of all entries, with a link to the page."""
-    if not history:
-        return None
-    link = Attachment("history-page", folder / page(language), _("Full texts and sources"))
-    return Section(
-        "history",
-        _("What the figures alone do not show"),
-        (table(_, language, history, with_reports=True), link),
+        "Taken from programs, logs and earlier versions of this report. The titles lead to the full texts and sources."
     )
+    title = _("What the figures alone do not show")
+    return Section("history", title, (Text(text), _table(_, language, own, overview)))
 
 
-def table(_: Translate, language: str, history: Sequence[HistoryEntry], with_reports: bool = False) -> Table:
+def _table(
+    _: Translate, language: str, history: Sequence[HistoryEntry], overview: str = "", with_reports: bool = False
+) -> Table:
     """A row per entry, with what it means for a comparison."""
     rows = tuple(
         (
-            Cell(entry.title[language]),
+            Cell(f"[{entry.title[language]}]({overview}#{entry.slug})"),
             *((Cell(_(", ").join(entry.reports)),) if with_reports else ()),
             Cell(_(STATES[entry.state])),
             Cell(entry.meaning[language]),

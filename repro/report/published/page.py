@@ -10,7 +10,7 @@ from repro.published.cases import Report
 from repro.published.comparisons import comparisons
 from repro.report import numbers
 from repro.report.committed import contents, differences
-from repro.report.document import Attachment, Document, Figure, Section, Table, markdown
+from repro.report.document import Document, Figure, Section, Table, markdown
 from repro.report.published import audit as audit_report
 from repro.report.published import context as published_context
 from repro.report.published import history as published_history
@@ -45,7 +45,7 @@ def build(result: Audit, report: Report, language: str, figures: list[Figure]) -
         published_context.environment(sheet),
         published_context.settings(sheet),
         published_context.example(sheet),
-        published_history.beside(_, language, result.material.history, report.id),
+        published_history.beside(_, language, result.material.history, report.id, INDEX[language]),
         published_context.open_points(sheet),
         program.choices(sheet),
         program.kept_otherwise(sheet, language),
@@ -115,19 +115,16 @@ def _over_peers(sheet: Sheet) -> dict[str, list[float]]:
     return {framework: sorted(values) for framework, values in ratios.items()}
 
 
-def index(result: Audit, language: str, folder: Path) -> Document:
+def index(result: Audit, language: str) -> Document:
     """The overview of all reports, with the whole audit."""
     _ = catalogue(language).gettext
     reports = result.material.reports
     fields = (
         Field(_("Report"), lambda report: report.id),
-        Field(_("Title"), lambda report: report.title[language]),
+        Field(_("Title"), lambda report: f"[{report.title[language]}]({report.id}.{language}.md)"),
         Field(_("Date"), lambda report: report.date),
         Field(_("Cases"), lambda report: len(result.material.cases_of(report)), count),
         Field(_("Findings"), lambda report: len(result.counted(report.id)), count),
-    )
-    links = tuple(
-        Attachment(report.id, folder / f"{report.id}.{language}.md", report.title[language]) for report in reports
     )
     lead = _(
         "Published training benchmark reports, regenerated in Chinese and English from data and audited against their own "
@@ -135,8 +132,8 @@ def index(result: Audit, language: str, folder: Path) -> Document:
         "`audit.json`, and `make audit LOGS=DIR` recomputes the figures from original logs."
     )
     sections = (
-        Section("reports", _("Reports"), (table("reports", reports, fields), *links)),
-        published_history.contents(_, language, result.material.history, folder),
+        Section("reports", _("Reports"), (table("reports", reports, fields),)),
+        *published_history.sections(_, language, result.material.history),
         audit_report.findings(_, result.findings, with_report=True),
         audit_report.noise(_, result),
         audit_report.checks(_, result),
@@ -148,7 +145,7 @@ def index(result: Audit, language: str, folder: Path) -> Document:
 
 
 def render(folder: Path = FOLDER) -> list[Path]:
-    """Write the audit, the figures, the reports, the history, the pages and the overviews; returns their paths."""
+    """Write the audit, the figures, the reports and the overviews; returns their paths."""
     result = audit()
     figures = folder / "figures"
     figures.mkdir(parents=True, exist_ok=True)
@@ -158,9 +155,7 @@ def render(folder: Path = FOLDER) -> list[Path]:
         for language in LANGUAGES:
             document = build(result, report, language, drawn[report.id][language])
             texts[folder / f"{report.id}.{language}.md"] = markdown(document, folder)
-    pages = {language: published_history.build(result.material.history, language) for language in LANGUAGES}
-    texts |= {folder / published_history.page(language): markdown(pages[language], folder) for language in LANGUAGES}
-    texts |= {folder / INDEX[language]: markdown(index(result, language, folder), folder) for language in LANGUAGES}
+    texts |= {folder / INDEX[language]: markdown(index(result, language), folder) for language in LANGUAGES}
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8", newline="\n")
     return sorted([*texts, *figures.glob("*.svg")])

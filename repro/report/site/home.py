@@ -116,7 +116,7 @@ def _audited(_: Translate, audit: Audit, claims: Sequence[Claim]) -> str:
     if wrong:
         return text + _(" They put the throughput of {names} in doubt.").format(names=_(", ").join(wrong))
     return text + _(
-        " No finding corrects the throughput of a case; [the history](history.html) limits what some can be compared with."
+        " No finding corrects the throughput of a case; [the history](published.html#history) limits what some can be compared with."
     )
 
 

@@ -19,15 +19,15 @@ INDEX = {"README.md": "en", "README.zh.md": "zh"}
 def rendered() -> dict[Path, str]:
     """The Markdown pages that the site has as well, by the name of the site's page."""
     published, reproduced = REPORTS / "published", REPORTS / "reproduced"
-    page_names = {published / index: "published" for index in INDEX}
+    page_names: dict[Path, str] = {}
     for language in LANGUAGES:
         suffix = f".{language}.md"
         for path in published.glob(f"*{suffix}"):
-            stem = path.name.removesuffix(suffix)
-            page_names[path] = stem if stem == "history" else f"report-{stem}"
+            page_names[path] = f"report-{path.name.removesuffix(suffix)}"
         page_names[REPORTS / "model" / f"model{suffix}"] = "model"
         page_names[method.FOLDER / method.file_name(language)] = "method"
     for index in INDEX:
+        page_names[published / index] = "published"
         page_names |= {path: f"host-{path.parent.name}" for path in reproduced.glob(f"*/{index}")}
     page_names[REPORTS / "claims.csv"] = "claims"
     return {path.resolve(): name for path, name in page_names.items()}

@@ -17,7 +17,6 @@ from repro.report.host.coverage import every_unit, levels
 from repro.report.host.figures import coverage_figure
 from repro.report.host.results import MeasuredHost, load
 from repro.report.perfmodel import page as model_page
-from repro.report.published import history
 from repro.report.published import page as published_page
 from repro.report.published.figures import published_figure_specs
 from repro.report.site import claims_page, home, reproduce, speed
@@ -94,9 +93,7 @@ def _published(result: Audit) -> Iterator[Page]:
     for report in result.material.reports:
         yield Page(f"report-{report.id}", "published", _report(result, report.id), published_page.FOLDER)
     base = published_page.FOLDER
-    yield Page("published", "published", lambda language, folder: published_page.index(result, language, base), base)
-    entries = result.material.history
-    yield Page("history", "published", lambda language, folder: history.build(entries, language), base)
+    yield Page("published", "published", lambda language, folder: published_page.index(result, language), base)
 
 
 def _report(result: Audit, name: str) -> Build:

@@ -15,6 +15,8 @@ from repro.utils.paths import ROOT
 BEGIN, END = "<!-- answer:begin -->", "<!-- answer:end -->"
 FILES = {"en": "README.md", "zh": "README.zh.md"}
 PAGES = {"index": "{index}", "claims": "reports/claims.csv", "published": "reports/published/{index}"}
+ANCHORED = ("published",)
+"""Pages in whose Markdown the sections that are linked to have anchors."""
 LINK = re.compile(r"\]\(([\w.-]+)\.html(#[^)\s]*)?\)")
 
 
@@ -47,13 +49,11 @@ def block(content: Content, language: str, figure: Figure) -> str:
 
 def linked(text: str, language: str) -> str:
     """Markdown with links to the repository's files in place of those to pages of the site."""
-    return LINK.sub(lambda link: f"]({_file(link[1], language)})", text)
+    return LINK.sub(lambda link: f"]({_file(link[1], language)}{link[2] or '' if link[1] in ANCHORED else ''})", text)
 
 
 def _file(page: str, language: str) -> str:
     """The file of the repository that has what a page of the site shows."""
-    if page == "history":
-        return f"reports/published/history.{language}.md"
     if page.startswith("report-"):
         return f"reports/published/{page.removeprefix('report-')}.{language}.md"
     if page.startswith("host-"):

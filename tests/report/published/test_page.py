@@ -10,7 +10,6 @@ import pytest
 
 from repro.report.committed import contents, differences
 from repro.report.document import Document
-from repro.report.published import history
 from repro.report.published import page as published_report
 from repro.report.published.figures import published_figures
 from repro.report.published.page import FOLDER, INDEX, build, differing, index, render
@@ -82,7 +81,7 @@ def drawn(tmp_path_factory):
 
 def documents(language: str, drawn) -> list[Document]:
     reports = [build(AUDIT, report, language, drawn[report.id][language]) for report in REPORTS]
-    return [*reports, index(AUDIT, language, FOLDER), history.build(HISTORY, language)]
+    return [*reports, index(AUDIT, language)]
 
 
 def test_both_languages_have_the_same_structure_and_numbers(drawn):
@@ -120,7 +119,7 @@ def test_rendering_is_the_same_each_time_and_quick(rendered, tmp_path):
     assert names == {
         "audit.json",
         *INDEX.values(),
-        *(f"{name}.{ending}" for name in (*IDS, "history") for ending in ("zh.md", "en.md")),
+        *(f"{name}.{ending}" for name in IDS for ending in ("zh.md", "en.md")),
     }
     assert differences(tmp_path, contents(rendered), contents(tmp_path)) == []
 
@@ -154,7 +153,6 @@ def test_every_sentence_is_translated(monkeypatch, drawn):
             return text
 
     monkeypatch.setattr(published_report, "catalogue", Recorder)
-    monkeypatch.setattr(history, "catalogue", Recorder)
     documents("zh", drawn)
     assert missing <= SAME_IN_CHINESE
 
@@ -205,15 +203,17 @@ def test_peers_stand_beside_their_cases():
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_the_history_stands_on_its_page_and_beside_the_reports_it_concerns(language):
-    text = (FOLDER / history.page(language)).read_text(encoding="utf-8")
+def test_the_history_is_in_the_overview_and_the_reports_it_concerns_lead_there(language):
+    text = (FOLDER / INDEX[language]).read_text(encoding="utf-8")
     for entry in HISTORY:
         for part in (entry.title, entry.text, entry.meaning):
             assert part[language] in text
         assert all(source.link in text and source.quote in text for source in entry.sources)
+        assert f'<a id="{entry.slug}"></a>' in text and f"](#{entry.slug})" in text
         for identity in IDS:
             page = (FOLDER / f"{identity}.{language}.md").read_text(encoding="utf-8")
-            assert (entry.title[language] in page) is (identity in entry.reports)
+            link = f"[{entry.title[language]}]({INDEX[language]}#{entry.slug})"
+            assert (link in page) is (identity in entry.reports)
 
 
 def test_what_another_source_says_stands_apart_with_its_source():

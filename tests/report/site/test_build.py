@@ -30,7 +30,7 @@ def test_what_is_committed_is_what_the_data_gives():
 
 def test_there_is_a_page_for_everything_in_both_languages(content, site):
     names = {page.name for page in pages(content)}
-    assert {"index", "claims", "published", "method", "model", "reproduce", "history"} <= names
+    assert {"index", "claims", "published", "method", "model", "reproduce"} <= names
     assert {f"report-{report.id}" for report in content.audit.material.reports} <= names
     assert {f"host-{host.name}" for host in content.hosts} <= names
     for language in LANGUAGES:
@@ -226,7 +226,7 @@ def test_a_verdict_changes_the_home_page(content):
         ("https://example.org/a", "https://example.org/a"),
         ("#runs", "#runs"),
         ("claims.html#x", "claims.html#x"),
-        ("history.en.md", "history.html"),
+        ("README.zh.md#history", "published.html#history"),
         ("gpt-3d-2021-05.zh.md#results", "report-gpt-3d-2021-05.html#results"),
         ("audit.json", "../../published/audit.json"),
         ("../../README.md", None),
