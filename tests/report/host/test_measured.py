@@ -42,7 +42,7 @@ def test_a_case_has_the_figures_of_the_runs_that_read_files(h100):
 def test_memory_is_the_same_in_every_table_and_counted_once_per_case(content):
     _ = catalogue("en").gettext
     for host in content.hosts:
-        published, beside_baselines = (section.blocks[-1] for section in memory(_, host, []))
+        published, beside_baselines = (section.blocks[-1] for section in memory(_, host))
         by_name = {row[0].text: row for row in beside_baselines.rows}
         titles = [column.title for column in beside_baselines.columns]
         both = [row for row in published.rows if row[0].text in by_name]
