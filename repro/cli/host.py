@@ -151,17 +151,17 @@ def host_reports(invocation: Invocation, host: str | None = None, check: bool = 
     """
     from repro.report.host import page
     from repro.report.host.results import load
-    from repro.utils.progress import Steps, said_meanwhile
+    from repro.utils.progress import Stages, said_meanwhile
 
     names = [host] if host else hosts()
-    steps, stale = Steps(len(names), "hosts"), []
-    with said_meanwhile(steps.now, share=steps.share):
+    stages, stale = Stages("reading the kept runs"), []
+    with said_meanwhile(stages.now):
         for loaded in [load(name) for name in names]:
+            stages.begin(f"the page of {loaded.name}")
             if check:
                 stale += page.differing(loaded)
             else:
                 print(*page.render(loaded), sep="\n")
-            steps.done(loaded.name)
     if stale:
         raise Exit("not as the kept runs give them: " + ", ".join(map(str, stale)), FAILED)
     if check:

@@ -5,6 +5,7 @@ Their texts are in `repro.cli.settings.OPTIONS`.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,7 +96,10 @@ class RuntimeOptions:
 
     @staticmethod
     def check(values: Mapping[str, Any]) -> None:
-        """Refuse a runtime that there is not, and a file of an image; a run that is gone on with may be a cluster's."""
+        """Refuse a runtime that there is not, or whose tool or image's file is missing here.
+
+        A run that is gone on with may be a cluster's.
+        """
         name, here = values["runtime"], not (values["cluster"] or values["run"])
         if name:
             check_runtime(name, here)
@@ -104,10 +108,14 @@ class RuntimeOptions:
         image = values["image"]
         if image and (fault := no_file(in_home(image))):
             raise PlanError(f"IMAGE={image}: {fault}; `make image FORMAT=sif` writes one")
-        if not image and not any(sif_path(stack).exists() for stack in IMAGE_STACKS):
-            raise PlanError(
-                f"RUNTIME={name}: {sif_path(IMAGE_STACKS[0])}: no such file; `make image FORMAT=sif` writes it"
-            )
+        if not shutil.which(RUNTIMES[name].tool):
+            raise PlanError(f"RUNTIME={name}: {RUNTIMES[name].tool} is not installed here")
+        # A bench finds out by the GPUs which stack it is, unless it is told; a task that cannot be told uses the first.
+        stack = values.get("stack", IMAGE_STACKS[0])
+        stacks = IMAGE_STACKS if stack is None else [stack if stack in IMAGE_STACKS else IMAGE_STACKS[0]]
+        faults = [f"{path}: {fault}" for path in map(sif_path, stacks) if (fault := no_file(path))]
+        if not image and len(faults) == len(stacks):
+            raise PlanError(f"RUNTIME={name}: {faults[0]}; `make image FORMAT=sif` writes it")
 
 
 def refuse_misplaced(

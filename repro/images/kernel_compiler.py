@@ -158,7 +158,7 @@ def _compile(pieces: list[Piece], compiler: Compiler, jobs: int, say: Callable[[
     if not order:
         return
     total = sum(map(_size, order))
-    steps = Steps(round(total / 1e6), "MB of PTX")
+    steps = Steps(total / 1e6, "MB of PTX")
     at_once = min(jobs, len(os.sched_getaffinity(0)))
     expected = duration(max(total / 1e6 * PTXAS_S_PER_MB / at_once, _size(order[0]) / 1e6 * PTXAS_S_PER_MB))
     say(

@@ -116,6 +116,9 @@ def _faults(name: str, data: dict, catalogue: Catalogue) -> list[str]:
             continue
         for part in ("title", "text", "meaning"):
             findings.keys(place, entry[part], TEXTS, prefix=f"{part}.")
+        for language, title in entry["title"].items():
+            if "[" in title or "]" in title:
+                findings.say(place, f"title.{language}", "has a bracket, which would end the link that it is shown as")
         for source in entry["source"]:
             findings.keys(place, source, SOURCE, SOURCE_OPTIONAL, prefix="source.")
         for derived in entry.get("derived", ()):

@@ -1,4 +1,4 @@
-"""Lines that say how far a long task is, so that none is silent: by its steps, or at intervals while another program runs."""
+"""Lines at intervals that say how far a long task is, so that none is silent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 SILENCE_S = 10.0
-"""After how many seconds without a line the next one is due."""
+"""Seconds from one line to the next."""
 
 
 def to_stderr(text: str) -> None:
@@ -18,7 +18,7 @@ def to_stderr(text: str) -> None:
 
 
 class Steps:
-    """Counts the steps of a task, for `said_meanwhile`: a step may take long itself.
+    """How many steps of a task are done, for `said_meanwhile` to say.
 
     Parameters
     ----------

@@ -44,10 +44,22 @@ def test_options_for_one_place_are_options_of_tasks():
 
 def test_an_image_that_was_not_made_is_missed_before_anything_starts(tmp_path, monkeypatch):
     monkeypatch.setattr(options_module, "sif_path", lambda stack: tmp_path / f"{stack}.sif")
-    values = dict.fromkeys(("cluster", "run", "image", "dry_run"), None) | {"runtime": "apptainer"}
-    with pytest.raises(PlanError, match=r"^RUNTIME=apptainer: \S*/cu102\.sif: no such file; `make image FORMAT=sif`"):
-        RuntimeOptions.check(values)
-    RuntimeOptions.check(values | {"dry_run": True})
-    RuntimeOptions.check(values | {"run": "a run on a cluster has the nodes' images"})
-    (tmp_path / "cu102-modern.sif").touch()
-    RuntimeOptions.check(values)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    rehearsal = dict.fromkeys(("cluster", "run", "image", "dry_run"), None) | {"runtime": "apptainer"}
+    bench = rehearsal | {"stack": None}
+    with pytest.raises(PlanError, match=r"^RUNTIME=apptainer: apptainer is not installed here$"):
+        RuntimeOptions.check(bench)
+    (tmp_path / "apptainer").touch(mode=0o755)
+    missing = r"^RUNTIME=apptainer: \S*/cu102\.sif: no such file; `make image FORMAT=sif` writes it$"
+    with pytest.raises(PlanError, match=missing):
+        RuntimeOptions.check(bench)
+    RuntimeOptions.check(bench | {"dry_run": True})
+    RuntimeOptions.check(bench | {"run": "one of a cluster, whose nodes have the image"})
+    modern = tmp_path / "cu102-modern.sif"
+    modern.touch()
+    RuntimeOptions.check(bench)
+    RuntimeOptions.check(bench | {"stack": "cu102-modern"})
+    RuntimeOptions.check(rehearsal | {"image": str(modern)})
+    for values in (rehearsal, bench | {"stack": "cu102"}, bench | {"stack": "cpu"}):
+        with pytest.raises(PlanError, match=missing):
+            RuntimeOptions.check(values)

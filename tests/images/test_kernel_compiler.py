@@ -13,9 +13,11 @@ from repro.images.fatbins import PTX, SASS, fatbins
 from repro.images.kernel_compiler import ARCHITECTURES, Compiler, make_overlay
 from repro.images.kernel_overlay import OverlayError
 from repro.images.pins import load_pins
+from repro.utils import progress
 from repro.utils.paths import CACHE
 from tests.support import tasks
 from tests.support.fatbins import SEGMENT, elf, entry, fatbin_of, linked_at, wheel
+from tests.support.patience import wait_until
 
 TEXT = b".version 6.5\n.target sm_70\n.visible .entry one()\n"
 OTHER = TEXT.replace(b"one", b"two")
@@ -126,6 +128,19 @@ def test_how_long_it_takes_is_said_at_its_start(compiler, site, tmp_path, monkey
     assert said[0] == (
         f"compiling 4000 MB of PTX in 4 pieces for sm_90, 2 at a time: about {time} on {jobs} processors that do nothing else"
     )
+
+
+def test_a_piece_that_takes_long_is_not_silent(compiler, site, tmp_path, monkeypatch):
+    monkeypatch.setattr(progress, "SILENCE_S", 0.01)
+    said = []
+
+    def slow(self, *piece):
+        wait_until(lambda: len(said) > 1)
+        Compiler.compile(self, *piece)
+
+    monkeypatch.setattr(Fake, "compile", slow, raising=False)
+    make(compiler, site, tmp_path, said.append)
+    assert re.fullmatch(r"0 s: 0 of 0 MB of PTX", said[1]), "nothing is done yet"
 
 
 def test_nothing_else_changes_and_nothing_moves(compiler, site, tmp_path):

@@ -117,6 +117,7 @@ def test_quoted_log_rows_are_those_of_the_sample_logs():
         ('slug = "gpt-3d-three-builds"', 'slug = "resnet50-accuracy-of-one"', "is that of another entry too"),
         ('slug = "gpt-3d-three-builds"', 'slug = "GPT builds"', "words in lower case"),
         ('date = "2020-08-13 22:20"', 'date = "13 August"', "a date"),
+        ('en = "Weight decay is applied twice"', 'en = "Weight decay [twice]"', "title.en: has a bracket"),
         ("405.53 images/s", "405.35 images/s", "only one language has"),
         ('value = "5.7"', 'value = "5.8"', "not 5.8"),
     ],

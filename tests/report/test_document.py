@@ -77,6 +77,6 @@ def test_a_folded_section_can_be_linked_to_and_holds_its_table(tmp_path):
     )
     text = markdown(Document("en", "Title", "Lead.", sections), tmp_path)
     assert text.split("Before.\n")[1] == (
-        '\n<a id="more"></a>\n<details>\n<summary>More of it</summary>\n\nInside.\n\nCaption.\n\n| A | B |\n|---|--:|\n'
+        '\n<details>\n<summary>More of it</summary>\n<a id="more"></a>\n\nInside.\n\nCaption.\n\n| A | B |\n|---|--:|\n'
         "| x | 1 |\n\n</details>\n\n## Last\n\nAfter.\n"
     )

@@ -96,14 +96,15 @@ def place(_: Translate, finding: Finding) -> str:
     return " / ".join(part for part in dict.fromkeys(parts) if part)
 
 
-def findings(_: Translate, audit_findings: tuple[Finding, ...], with_report: bool = False) -> Section:
-    """All findings as a table."""
+def findings(_: Translate, audit_findings: tuple[Finding, ...], overview: str = "") -> Section:
+    """Findings as a table: those of one report, or all in the overview, whose file the page of a report names."""
+    with_report = not overview
     if not audit_findings:
         return Section(
             "audit",
             _("Audit"),
             (Text(_("Every figure and statement that could be checked is correct.")),),
-            anchored=True,
+            anchored=with_report,
         )
     first = (Column(_("Report"), minor=True),) if with_report else ()
     columns = (
@@ -120,7 +121,7 @@ def findings(_: Translate, audit_findings: tuple[Finding, ...], with_report: boo
                 if with_report
                 else ()
             ),
-            *_row(_, finding),
+            *_row(_, finding, overview),
         )
         for finding in audit_findings
     )
@@ -132,7 +133,7 @@ def findings(_: Translate, audit_findings: tuple[Finding, ...], with_report: boo
             ),
         )
     )
-    return Section("audit", _("Audit"), (text, Table("audit", columns, rows)), anchored=True)
+    return Section("audit", _("Audit"), (text, Table("audit", columns, rows)), anchored=with_report)
 
 
 def tally(_: Translate, audit_findings: tuple[Finding, ...]) -> str:
@@ -178,12 +179,15 @@ def _terminal_line(finding: Finding) -> str:
     return f"  {where}: {'; '.join(part for part in parts if part)}"
 
 
-def _row(_: Translate, finding: Finding) -> tuple[Cell, ...]:
+def _row(_: Translate, finding: Finding, overview: str) -> tuple[Cell, ...]:
+    where = place(_, finding)
+    if finding.place.table == "history":
+        where = f"[{where}]({overview}#{finding.place.row})"
     why = finding.rule.text(_)
     if finding.evidence:
         why = _("{rule}; {evidence}").format(rule=why, evidence=finding.evidence.text(_))
     return (
-        Cell(place(_, finding)),
+        Cell(where),
         Cell(_(SEVERITIES[finding.severity]), note=_(KINDS[finding.kind]), tone=TONES[finding.severity]),
         Cell(why),
         Cell(finding.printed, claim=finding.claim),

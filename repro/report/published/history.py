@@ -19,8 +19,8 @@ def sections(_: Translate, language: str, history: Sequence[HistoryEntry]) -> li
     lead = _(
         "An audit of the figures only finds contradictions. The points below are beyond its reach: programs, logs "
         "and earlier versions of the reports settle some of them (each cited by commit and line); for the rest there "
-        "is no source. Every number in them is in a quoted source or follows from quoted numbers by the calculation "
-        "shown."
+        "is no source. Every number in the texts below is in a quoted source or follows from quoted numbers by "
+        "the calculation shown."
     )
     blocks = (Text(lead), _table(_, language, entries, with_reports=True))
     section = Section("history", _("What the figures alone do not show"), blocks, anchored=True)

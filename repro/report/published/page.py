@@ -35,7 +35,7 @@ def build(result: Audit, report: Report, language: str, figures: list[Figure]) -
         _glance(sheet),
         published_tables.results(sheet),
         Section("figures", _("Figures"), tuple(figures)),
-        audit_report.findings(_, result.of(report.id)),
+        audit_report.findings(_, result.of(report.id), INDEX[language]),
         peers(sheet),
         audit_report.efficiency(_, result, report.id),
         audit_report.noise(_, result, report.id),
@@ -134,7 +134,7 @@ def index(result: Audit, language: str) -> Document:
     sections = (
         Section("reports", _("Reports"), (table("reports", reports, fields),)),
         *published_history.sections(_, language, result.material.history),
-        audit_report.findings(_, result.findings, with_report=True),
+        audit_report.findings(_, result.findings),
         audit_report.noise(_, result),
         audit_report.checks(_, result),
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 from repro.report import method
@@ -20,7 +20,7 @@ from repro.report.site.comparisons import comparison_rows
 from repro.report.site.pages import Content, Page, home_figures, navigation, pages
 from repro.utils.i18n import LANGUAGES, catalogue
 from repro.utils.paths import REPORTS, ROOT
-from repro.utils.progress import Steps, said_meanwhile
+from repro.utils.progress import Stages, Steps, said_meanwhile
 
 FOLDER = REPORTS / "site"
 """Where `make site` writes the pages, which links between them and the reports start from; git ignores it."""
@@ -52,9 +52,12 @@ def render(folder: Path = FOLDER, jobs: int | None = None) -> list[Path]:
         (folder / "assets" / name).write_text(text, encoding="utf-8", newline="\n")
     names = [page.name for page in pages(content())]
     steps = Steps(len(names), "pages")
-    with said_meanwhile(steps.now, share=steps.share), ProcessPoolExecutor(jobs or os.cpu_count()) as pool:
-        for name, _done in zip(names, pool.map(partial(_write, folder), names), strict=True):
-            steps.done(name)
+    with ProcessPoolExecutor(jobs or os.cpu_count()) as pool:
+        futures = {pool.submit(_write, folder, name): name for name in names}
+        with said_meanwhile(steps.now, share=steps.share):
+            for future in as_completed(futures):
+                future.result()
+                steps.done(futures[future])
     (folder / "index.html").write_text(_entrance(), encoding="utf-8")
     return [path for path in folder.rglob("*") if path.is_file()]
 
@@ -90,7 +93,8 @@ def tables() -> dict[Path, str]:
 
 def write() -> list[Path]:
     """Write the site and the files outside it; the paths of the home pages and of these files."""
-    texts = tables()
+    with said_meanwhile(Stages("reading the kept runs").now):
+        texts = tables()
     FIGURES.mkdir(exist_ok=True)
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8", newline="\n")
