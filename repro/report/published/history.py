@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from repro.published.history import HistoryEntry, HistorySource
 from repro.report.document import Block, Cell, Code, Column, Items, Section, Table, Text
 from repro.utils.i18n import N_, Translate
 
+COMMIT = re.compile(r"(@[0-9a-f]{12})[0-9a-f]{28}")
+"""A commit in a place; its first digits are enough for the words of a link, whose target has them all."""
 STATES = {"settled": N_("settled"), "open": N_("open")}
 
 
@@ -42,8 +45,9 @@ def _entry(_: Translate, language: str, entry: HistoryEntry) -> Section:
 
 
 def _place(_: Translate, source: HistorySource) -> str:
-    link = source.link if source.link != source.at else f"`{source.at}`"
-    return _("{place} ({date})").format(place=link, date=source.date) if source.date else link
+    words = COMMIT.sub(r"\1", source.at)
+    place = f"[{words}]({source.link})" if source.link != source.at else f"`{source.at}`"
+    return _("{place} ({date})").format(place=place, date=source.date) if source.date else place
 
 
 def beside(_: Translate, language: str, history: Sequence[HistoryEntry], report: str, overview: str) -> Section | None:
