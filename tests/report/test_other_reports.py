@@ -49,7 +49,7 @@ seen = {
         markdown(made, pathlib.Path("."))
         for language in ("en", "zh")
         for made in (
-            page.index(result, language, page.FOLDER),
+            page.index(result, language),
             claims_page.build(language, every, ()),
             home.build(language, result, (), every, []),
             reproduce.build(language, every, ()),
