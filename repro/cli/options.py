@@ -109,8 +109,10 @@ class RuntimeOptions:
         if image and (fault := no_file(in_home(image))):
             raise PlanError(f"IMAGE={image}: {fault}; `make image FORMAT=sif` writes one")
         if not shutil.which(RUNTIMES[name].tool):
-            raise PlanError(f"RUNTIME={name}: {RUNTIMES[name].tool} is not installed here")
-        # A bench finds out by the GPUs which stack it is, unless it is told; a task that cannot be told uses the first.
+            raise PlanError(
+                f"RUNTIME={name}: {RUNTIMES[name].tool} is not installed here; install it, or leave RUNTIME out"
+            )
+        # Without STACK, a bench picks the stack for the GPUs it finds; `rehearse` has no STACK and runs the first image.
         stack = values.get("stack", IMAGE_STACKS[0])
         stacks = IMAGE_STACKS if stack is None else [stack if stack in IMAGE_STACKS else IMAGE_STACKS[0]]
         faults = [f"{path}: {fault}" for path in map(sif_path, stacks) if (fault := no_file(path))]

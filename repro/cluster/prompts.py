@@ -31,7 +31,7 @@ NAME = ("NAME", "name of the cluster")
 NUMBERS = ("GPUS", "GBITS")
 """The answers that are numbers."""
 ANYTHING = Found(gpus=1, interface="eth0", network_gbits=1, image_ids=dict.fromkeys(IMAGE_STACKS, f"sha256:{'0' * 64}"))
-"""Stands in for the first node until that is asked; each value is valid in an inventory."""
+"""A placeholder for the first node before it is queried; all of its values are valid in an inventory."""
 
 
 class Answers:

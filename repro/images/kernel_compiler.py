@@ -38,9 +38,9 @@ RELOCATABLE = "__nv_relfatbin"
 COMPILE_ONLY = {"--compile-only": "-c"}
 """How the options in a fatbin, which are nvcc's, are called by ptxas."""
 CUBIN = 1
+"""What nvJitLink calls machine code."""
 PTXAS_S_PER_MB = 2.0
 """Processor time of the pinned ptxas: 21 s for 13 of the wheel's 495 pieces, 10.7 of 1012 MB, for sm_90."""
-"""What nvJitLink calls machine code."""
 
 
 @dataclass(frozen=True)

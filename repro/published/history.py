@@ -118,7 +118,9 @@ def _faults(name: str, data: dict, catalogue: Catalogue) -> list[str]:
             findings.keys(place, entry[part], TEXTS, prefix=f"{part}.")
         for language, title in entry["title"].items():
             if "[" in title or "]" in title:
-                findings.say(place, f"title.{language}", "has a bracket, which would end the link that it is shown as")
+                findings.say(
+                    place, f"title.{language}", "has a bracket; titles are shown as links, so write it without"
+                )
         for source in entry["source"]:
             findings.keys(place, source, SOURCE, SOURCE_OPTIONAL, prefix="source.")
         for derived in entry.get("derived", ()):

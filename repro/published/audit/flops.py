@@ -41,7 +41,7 @@ def gpt_flop(
 
 
 def model_flop(shape: Mapping[str, int]) -> float:
-    """Model FLOPs per sequence in one GPT training step: forward and backward pass, no recomputation."""
+    """Model FLOPs of one GPT training step, per sequence: forward and backward, excluding activation recomputation."""
     return gpt_flop(1, shape["seq_length"], shape["layers"], shape["hidden_size"], recompute=False)
 
 

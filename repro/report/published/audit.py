@@ -97,7 +97,7 @@ def place(_: Translate, finding: Finding) -> str:
 
 
 def findings(_: Translate, audit_findings: tuple[Finding, ...], overview: str = "") -> Section:
-    """Findings as a table: those of one report, or all in the overview, whose file the page of a report names."""
+    """Findings as a table. On the page of one report, `overview` is the file of the overview of all reports; there it is ""."""
     with_report = not overview
     if not audit_findings:
         return Section(

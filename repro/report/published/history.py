@@ -18,7 +18,7 @@ def sections(_: Translate, language: str, history: Sequence[HistoryEntry]) -> li
     """What each entry means for comparisons, settled points before open questions; then the entries, folded."""
     if not history:
         return []
-    entries = sorted(history, key=lambda entry: list(STATES).index(entry.state))
+    entries = [entry for state in STATES for entry in history if entry.state == state]
     lead = _(
         "An audit of the figures only finds contradictions. The points below are beyond its reach: programs, logs "
         "and earlier versions of the reports settle some of them (each cited by commit and line); for the rest there "

@@ -20,7 +20,7 @@ from repro.report.site.comparisons import comparison_rows
 from repro.report.site.pages import Content, Page, home_figures, navigation, pages
 from repro.utils.i18n import LANGUAGES, catalogue
 from repro.utils.paths import REPORTS, ROOT
-from repro.utils.progress import Stages, Steps, said_meanwhile
+from repro.utils.progress import Steps, said_meanwhile
 
 FOLDER = REPORTS / "site"
 """Where `make site` writes the pages, which links between them and the reports start from; git ignores it."""
@@ -68,6 +68,7 @@ def content() -> Content:
     return Content.load()
 
 
+@said_meanwhile(lambda: "reading the kept runs")
 def tables() -> dict[Path, str]:
     """The files outside the site that come from the same data, by their place: claims, appendix, READMEs and their figure."""
     site_content = content()
@@ -93,8 +94,7 @@ def tables() -> dict[Path, str]:
 
 def write() -> list[Path]:
     """Write the site and the files outside it; the paths of the home pages and of these files."""
-    with said_meanwhile(Stages("reading the kept runs").now):
-        texts = tables()
+    texts = tables()
     FIGURES.mkdir(exist_ok=True)
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8", newline="\n")

@@ -92,8 +92,9 @@ def _claims(content: Content, language: str) -> Document:
 def _published(result: Audit) -> Iterator[Page]:
     for report in result.material.reports:
         yield Page(f"report-{report.id}", "published", _report(result, report.id), published_page.FOLDER)
-    base = published_page.FOLDER
-    yield Page("published", "published", lambda language, folder: published_page.index(result, language), base)
+    yield Page(
+        "published", "published", lambda language, folder: published_page.index(result, language), published_page.FOLDER
+    )
 
 
 def _report(result: Audit, name: str) -> Build:

@@ -15,8 +15,6 @@ from repro.utils.paths import ROOT
 BEGIN, END = "<!-- answer:begin -->", "<!-- answer:end -->"
 FILES = {"en": "README.md", "zh": "README.zh.md"}
 PAGES = {"index": "{index}", "claims": "reports/claims.csv", "published": "reports/published/{index}"}
-ANCHORED = ("published",)
-"""Pages in whose Markdown the sections that are linked to have anchors."""
 LINK = re.compile(r"\]\(([\w.-]+)\.html(#[^)\s]*)?\)")
 
 
@@ -49,7 +47,12 @@ def block(content: Content, language: str, figure: Figure) -> str:
 
 def linked(text: str, language: str) -> str:
     """Markdown with links to the repository's files in place of those to pages of the site."""
-    return LINK.sub(lambda link: f"]({_file(link[1], language)}{link[2] or '' if link[1] in ANCHORED else ''})", text)
+    return LINK.sub(lambda link: f"]({_file(link[1], language)}{_anchor(*link.groups())})", text)
+
+
+def _anchor(page: str, fragment: str | None) -> str:
+    """The fragment of a link, where the page's Markdown has that anchor too; "" elsewhere."""
+    return fragment if fragment and page == "published" else ""
 
 
 def _file(page: str, language: str) -> str:
